@@ -1,4 +1,6 @@
-"""Virtual environments of peers: pinned packages in a folder of their own, so that none of them meets evenly's."""
+"""Virtual environments of peers: pinned packages in a folder of their own, so that none of them
+meets evenly's.
+"""
 
 import subprocess
 import sys
@@ -13,7 +15,9 @@ class NotInstalledError(Exception):
 
 
 def python_with(name: str, pins: Sequence[str], folder: Path = FOLDER) -> Path:
-    """The interpreter of an environment that holds exactly these packages; made on first use, and again when the pins change."""
+    """The interpreter of an environment that holds exactly these packages; made on first use, and
+    again when the pins change.
+    """
     home = folder / name
     python, stamp, wanted = home / "bin" / "python", home / "pins.txt", "\n".join(pins)
     if stamp.exists() and stamp.read_text() == wanted:

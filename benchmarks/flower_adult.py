@@ -1,8 +1,9 @@
 """The contender: the same training in Flower's simulation engine, as lean as its interface allows.
 
-Run by `thesis.py` in an environment of its own: `python flower_adult.py PLAN.npz OUT.npz`. One node for each client, two CPUs
-for Ray, FedAvg by size over all nodes, no evaluation by clients. Clients are logistic regression in plain NumPy; rows,
-batches and rounds come from PLAN.npz, which every worker reads once. Nothing leaves the machine.
+Run by `thesis.py` in an environment of its own: `python flower_adult.py PLAN.npz OUT.npz`. One node
+for each client, two CPUs for Ray, FedAvg by size over all nodes, no evaluation by clients. Clients
+are logistic regression in plain NumPy; rows, batches and rounds come from PLAN.npz, which every
+worker reads once. Nothing leaves the machine.
 """
 
 import functools
@@ -13,7 +14,12 @@ import time
 
 import numpy as np
 
-os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}  # before flwr is imported
+# before flwr is imported
+os.environ |= {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -52,7 +58,10 @@ def batches_of(t: int, client: int) -> list[np.ndarray]:
 
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
-    client, t = int(context.node_config["partition-id"]), int(message.content["config"]["server-round"]) - 1
+    client, t = (
+        int(context.node_config["partition-id"]),
+        int(message.content["config"]["server-round"]) - 1,
+    )
     w, b = (array.copy() for array in message.content["arrays"].to_numpy_ndarrays())
     batches = batches_of(t, client)
     epoch(w, b, batches)
@@ -64,7 +73,12 @@ class Stamped(FedAvg):
     """FedAvg that notes when each round begins."""
 
     def __init__(self, clients: int) -> None:
-        super().__init__(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients)
+        super().__init__(
+            fraction_train=1.0,
+            fraction_evaluate=0.0,
+            min_train_nodes=clients,
+            min_available_nodes=clients,
+        )
         self.stamps: list[float] = []
 
     def configure_train(self, *args, **kwargs):
@@ -74,7 +88,9 @@ class Stamped(FedAvg):
 
 @server_app.main()
 def serve(grid: Grid, context: Context) -> None:
-    """Train twice: as Flower comes, and then asking for replies more often than it does by itself (every 0.1 s)."""
+    """Train twice: as Flower comes, and then asking for replies more often than it does by itself
+    (every 0.1 s).
+    """
     shipped, stamps = train_once(grid)
     grid.pull_interval = IMPATIENT
     _, impatient = train_once(grid)
@@ -94,12 +110,24 @@ def train_once(grid: Grid) -> tuple[list[np.ndarray], list[float]]:
 def main() -> None:
     os.environ[PLAN] = sys.argv[1]
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
-        local = {"num_cpus": 2, "include_dashboard": False, "_node_ip_address": "127.0.0.1", "_temp_dir": folder}
+        local = {
+            "num_cpus": 2,
+            "include_dashboard": False,
+            "_node_ip_address": "127.0.0.1",
+            "_temp_dir": folder,
+        }
         backend = {"init_args": local, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-        run_simulation(server_app, client_app, num_supernodes=given()["cohort"].shape[1], backend_config=backend)
+        run_simulation(
+            server_app,
+            client_app,
+            num_supernodes=given()["cohort"].shape[1],
+            backend_config=backend,
+        )
 
 
 if __name__ == "__main__":
-    import flower_adult  # by name: workers then import this file once instead of being sent its functions with every message
+    # by name: workers then import this file once instead of being sent its functions with every
+    # message
+    import flower_adult
 
     flower_adult.main()

@@ -1,18 +1,24 @@
-"""What one GPU does: a whole study, 720 trainings of one partition of it, and rounds of 25 LeNet clients side by side.
+"""What one GPU does: a whole study, 720 trainings of one partition of it, and rounds of 25 LeNet
+clients side by side.
 
     python benchmarks/thesis.py --write-plan plan.json        where everything is installed
-    python benchmarks/gpu.py plan.json [--only study,cell,rotate,same,same-rotate] [--json FILE]        on the machine with the GPU
+    # on the machine with the GPU:
+    python benchmarks/gpu.py plan.json [--only study,cell,rotate,same,same-rotate] [--json FILE]
 
-The machine with the GPU needs only evenly's core packages; data are read from EVENLY_DATA (Adult and MNIST). Every part is a process of its
-own, so that its peak of memory is its own and it starts without compiled programs:
+The machine with the GPU needs only evenly's core packages; data are read from EVENLY_DATA (Adult
+and MNIST). Every part is a process of its own, so that its peak of memory is its own and it starts
+without compiled programs:
 
-- `study`: all 3,600 trainings of thesis/adult-dirichlet with a results folder, from the start of the process to its end.
-- `cell`: the 720 trainings of one of its partitions, again and again in one process; the first call compiles.
-- `rotate`: FedAvg on FairMNISTRotate (25 of 1,000 clients a round, 60 images, 2 epochs, batch 8), with and without momentum. Time of
-  many rounds less that of few, so that evaluations are left out.
-- `same`: the cell's accuracies after 20 rounds, of the GPU and of this machine's CPU, for two seeds.
-- `same-rotate`: those of FedAvg on FairMNISTRotate, after 10 rounds, for three seeds: how far apart the two devices are beside how far
-  apart seeds are.
+- `study`: all 3,600 trainings of thesis/adult-dirichlet with a results folder, from the start of
+  the process to its end.
+- `cell`: the 720 trainings of one of its partitions, again and again in one process; the first call
+  compiles.
+- `rotate`: FedAvg on FairMNISTRotate (25 of 1,000 clients a round, 60 images, 2 epochs, batch 8),
+  with and without momentum. Time of many rounds less that of few, so that evaluations are left out.
+- `same`: the cell's accuracies after 20 rounds, of the GPU and of this machine's CPU, for two
+  seeds.
+- `same-rotate`: those of FedAvg on FairMNISTRotate, after 10 rounds, for three seeds: how far apart
+  the two devices are beside how far apart seeds are.
 """
 
 import argparse
@@ -35,8 +41,10 @@ PARTITION, REPEATS = "0.5", 5
 FEW, MANY = 50, 350  # rounds
 FEDAVG = ("fedavg(learning_rate=0.01)", "fedavg(learning_rate=0.01)+local-momentum")
 ROUNDS = 20  # of `same`
-ROTATED, SEEDS, WATCHED = 10, 3, 50  # of `same-rotate`: rounds, seeds, and clients that are evaluated; a CPU takes minutes for them
-TARGETS = {"study": 60.0, "cell": 3.0, "rotate": 10.0, "same": 0.5, "same-rotate": 1.0}  # seconds, seconds, ms, points, times a seed's
+# of `same-rotate`: rounds, seeds, and clients that are evaluated; a CPU takes minutes for them
+ROTATED, SEEDS, WATCHED = 10, 3, 50
+# seconds, seconds, ms, points, times a seed's
+TARGETS = {"study": 60.0, "cell": 3.0, "rotate": 10.0, "same": 0.5, "same-rotate": 1.0}
 
 
 def study(plan: Path) -> dict[str, Any]:
@@ -53,7 +61,11 @@ def cell(plan: Path) -> dict[str, Any]:
 
     one = StudyPlan.from_json(plan.read_text()).cells[PARTITION]
     first, *rest = (_seconds(lambda: execute(one, models=False)) for _ in range(1 + REPEATS))
-    return {"first_seconds": round(first, 2), "all": [round(s, 3) for s in rest], "median_seconds": round(float(np.median(rest)), 3)}
+    return {
+        "first_seconds": round(first, 2),
+        "all": [round(s, 3) for s in rest],
+        "median_seconds": round(float(np.median(rest)), 3),
+    }
 
 
 def rotate(plan: Path) -> dict[str, Any]:
@@ -65,11 +77,18 @@ def rotate(plan: Path) -> dict[str, Any]:
     federation, task, found = fair_mnist_rotate(), LeNet(bias=False), {}
     for name in FEDAVG:
         method = algorithm(f"{name}+uniform(clients=25)", epochs=2, batch_size=8)
-        go = [lambda rounds=rounds, method=method: simulate(task, federation, [method], rounds) for rounds in (FEW, MANY)]
+        go = [
+            lambda rounds=rounds, method=method: simulate(task, federation, [method], rounds)
+            for rounds in (FEW, MANY)
+        ]
         first = _seconds(go[0]) + _seconds(go[1])
         times = [(_seconds(go[0]), _seconds(go[1])) for _ in range(3)]
         ms = [1e3 * (many - few) / (MANY - FEW) for few, many in times]
-        found[name] = {"ms_per_round": round(float(np.median(ms)), 2), "all": [round(m, 2) for m in ms], "first_seconds": round(first, 2)}
+        found[name] = {
+            "ms_per_round": round(float(np.median(ms)), 2),
+            "all": [round(m, 2) for m in ms],
+            "first_seconds": round(first, 2),
+        }
     return found
 
 
@@ -93,8 +112,14 @@ def same_rotate(plan: Path) -> dict[str, Any]:
     from evenly.types import Seeds
 
     federation, task = fair_mnist_rotate(), LeNet(bias=False)
-    method, watched = algorithm(f"{FEDAVG[0]}+uniform(clients=25)", epochs=2, batch_size=8), np.arange(WATCHED)
-    runs = [simulate(task, federation, [method], ROTATED, seeds=Seeds.all(seed), panel=watched)[0] for seed in range(SEEDS)]
+    method, watched = (
+        algorithm(f"{FEDAVG[0]}+uniform(clients=25)", epochs=2, batch_size=8),
+        np.arange(WATCHED),
+    )
+    runs = [
+        simulate(task, federation, [method], ROTATED, seeds=Seeds.all(seed), panel=watched)[0]
+        for seed in range(SEEDS)
+    ]
     tables = [run.tables[-1, -1].sum((0, 1)) for run in runs]  # of the clients' test rows
     return {"accuracies": [round(100 * float(np.trace(t) / t.sum()), 4) for t in tables]}
 
@@ -115,9 +140,13 @@ def in_its_own_process(part: str, plan: Path, **environment: str) -> dict[str, A
     begun = time.perf_counter()
     done = subprocess.run(
         [sys.executable, __file__, str(plan), "--here", part],
-        env={**os.environ, "EVENLY_COMPILED": "off", **environment}, stdout=subprocess.PIPE, text=True, check=True, timeout=900,
+        env={**os.environ, "EVENLY_COMPILED": "off", **environment}, stdout=subprocess.PIPE,
+        text=True, check=True, timeout=900,
     )  # fmt: skip
-    return {"process_seconds": round(time.perf_counter() - begun, 2), **json.loads(done.stdout.splitlines()[-1])}
+    return {
+        "process_seconds": round(time.perf_counter() - begun, 2),
+        **json.loads(done.stdout.splitlines()[-1]),
+    }
 
 
 def here(part: str, plan: Path) -> dict[str, Any]:
@@ -126,7 +155,8 @@ def here(part: str, plan: Path) -> dict[str, Any]:
     found = PARTS[part](plan)
     stats = jax.devices()[0].memory_stats() or {}
     return {
-        **found, "device": jax.devices()[0].device_kind, "megabytes": round(machine.peak_megabytes()),
+        **found, "device": jax.devices()[0].device_kind,
+        "megabytes": round(machine.peak_megabytes()),
         "device_megabytes": round(stats.get("peak_bytes_in_use", 0) / 2**20),
     }  # fmt: skip
 
@@ -148,8 +178,13 @@ def judged(found: dict[str, Any]) -> dict[str, Any]:
     if "same" in found:
         figures["same"] = found["same"]["points_apart"]
     if "same-rotate" in found:
-        figures["same-rotate"] = round(found["same-rotate"]["points_apart"] / found["same-rotate"]["seeds_apart"], 3)
-    return {name: {"found": value, "target": TARGETS[name], "reached": value < TARGETS[name]} for name, value in figures.items()}
+        figures["same-rotate"] = round(
+            found["same-rotate"]["points_apart"] / found["same-rotate"]["seeds_apart"], 3
+        )
+    return {
+        name: {"found": value, "target": TARGETS[name], "reached": value < TARGETS[name]}
+        for name, value in figures.items()
+    }
 
 
 def measure(parts: list[str], plan: Path) -> dict[str, Any]:
@@ -159,7 +194,11 @@ def measure(parts: list[str], plan: Path) -> dict[str, Any]:
         found[part] = in_its_own_process(part, plan)
         if part.startswith("same"):
             cpu = in_its_own_process(part, plan, JAX_PLATFORMS="cpu")
-            found[part] |= {"runs": len(cpu["accuracies"]), "points_apart": apart(found[part], cpu), "cpu_seconds": cpu["process_seconds"]}
+            found[part] |= {
+                "runs": len(cpu["accuracies"]),
+                "points_apart": apart(found[part], cpu),
+                "cpu_seconds": cpu["process_seconds"],
+            }
             own = found[part].pop("accuracies")
             if part == "same-rotate":
                 found[part] |= {
@@ -172,15 +211,32 @@ def measure(parts: list[str], plan: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time what a GPU does.")
-    parser.add_argument("plan", type=Path, help="the study thesis/adult-dirichlet as a file: python benchmarks/thesis.py --write-plan FILE")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS), help=f"parts, of {', '.join(PARTS)}")
+    parser.add_argument(
+        "plan",
+        type=Path,
+        help=(
+            "the study thesis/adult-dirichlet as a file: python benchmarks/thesis.py --write-plan"
+            " FILE"
+        ),
+    )
+    parser.add_argument(
+        "--only",
+        type=lambda text: text.split(","),
+        default=list(PARTS),
+        help=f"parts, of {', '.join(PARTS)}",
+    )
     parser.add_argument("--json", type=Path, help="where to keep the results")
     parser.add_argument("--here", choices=PARTS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if unknown := set(given.only) - set(PARTS):
-        parser.error(f"--only must name parts among {', '.join(PARTS)}, got {', '.join(sorted(unknown))}.")
+        parser.error(
+            f"--only must name parts among {', '.join(PARTS)}, got {', '.join(sorted(unknown))}."
+        )
     if not given.plan.is_file():
-        parser.error(f"there is no file {given.plan}; write it with: python benchmarks/thesis.py --write-plan {given.plan}")
+        parser.error(
+            f"there is no file {given.plan}; write it with: python benchmarks/thesis.py"
+            f" --write-plan {given.plan}"
+        )
     if given.here:
         print(json.dumps(here(given.here, given.plan)))
         return
@@ -193,7 +249,10 @@ def main() -> None:
     }
     found["targets"] = judged(found)
     for name, target in found["targets"].items():
-        print(f"{name}: {target['found']} (target: below {target['target']:g}, {'reached' if target['reached'] else 'NOT reached'})")
+        print(
+            f"{name}: {target['found']} (target: below {target['target']:g},"
+            f" {'reached' if target['reached'] else 'NOT reached'})"
+        )
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
 

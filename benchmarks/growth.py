@@ -1,13 +1,16 @@
-"""How time and memory grow: with the cohort, with the registered clients, with unequal clients, with the model, with the runs.
+"""How time and memory grow: with the cohort, with the registered clients, with unequal clients,
+with the model, with the runs.
 
-    python benchmarks/growth.py [--quick] [--only cohort,clients,sizes,model,runs] [--turns 3] [--json FILE]
+    python benchmarks/growth.py [--quick] [--only cohort,clients,sizes,model,runs]
+                                [--turns 3] [--json FILE]
 
-Every point is measured in a process of its own, because a peak of memory never falls. A section's points take turns, because a machine
-is faster at one time than at another and points are compared with each other. The clients are those of the data set
-synthetic-crowd. Timed are rounds: what is read, compiled and evaluated before the first and after the last is left out and given
-apart. Of more than 10,000 clients, 10,000 are evaluated. With --only, other sections that the file already holds stay. The
-requirements are judged at the end; one that is missed makes the exit status 1, except with --quick, whose shapes are too small to
-judge.
+Every point is measured in a process of its own, because a peak of memory never falls. A section's
+points take turns, because a machine is faster at one time than at another and points are compared
+with each other. The clients are those of the data set synthetic-crowd. Timed are rounds: what is
+read, compiled and evaluated before the first and after the last is left out and given apart. Of
+more than 10,000 clients, 10,000 are evaluated. With --only, other sections that the file already
+holds stay. The requirements are judged at the end; one that is missed makes the exit status 1,
+except with --quick, whose shapes are too small to judge.
 """
 
 import argparse
@@ -81,8 +84,14 @@ def points(quick: bool) -> list[Point]:
         *(Point("clients", n, 1000) for n in (100, 1000, 10_000, 100_000, 1_000_000)),
         Point("clients", 1_000_000, 1000, mapped=True),
         *(Point("sizes", 1000, 100, 100, spread) for spread in (0.0, 1.2)),
-        *(Point("model", 100, 10, hidden=h, steps=max(200, min(200_000, 3_000_000 // h))) for h in widths),
-        *(Point("runs", 100, 10, 125, runs=n, steps=max(2000, 200_000 // n)) for n in (1, 2, 5, 10, 25, 50, 100, 200)),
+        *(
+            Point("model", 100, 10, hidden=h, steps=max(200, min(200_000, 3_000_000 // h)))
+            for h in widths
+        ),
+        *(
+            Point("runs", 100, 10, 125, runs=n, steps=max(2000, 200_000 // n))
+            for n in (1, 2, 5, 10, 25, 50, 100, 200)
+        ),
     ]
 
 
@@ -93,18 +102,26 @@ def task_of(point: Point) -> Task:
 
 
 def drawn(point: Point) -> Federation:
-    return synthetic_crowd(point.clients, rows=point.rows, spread=point.spread, features=FEATURES, classes=CLASSES)
+    return synthetic_crowd(
+        point.clients, rows=point.rows, spread=point.spread, features=FEATURES, classes=CLASSES
+    )
 
 
 def keep(federation: Federation, folder: Path) -> None:
     """Write the features as a file that can be mapped, and the rest beside it."""
     np.save(folder / "x.npy", federation.x)
-    parts = {f"{name}.{field}": getattr(federation.split(name), field) for name in SPLITS for field in Ragged._fields}
+    parts = {
+        f"{name}.{field}": getattr(federation.split(name), field)
+        for name in SPLITS
+        for field in Ragged._fields
+    }
     np.savez(folder / "rest.npz", y=federation.y, **parts)
 
 
 def mapped(point: Point, folder: Path) -> Federation:
-    """The same federation with its features in the file: pages of it are in memory only while somebody reads them."""
+    """The same federation with its features in the file: pages of it are in memory only while
+    somebody reads them.
+    """
     rest = np.load(folder / "rest.npz")
     train, valid, test = (Ragged(rest[f"{name}.rows"], rest[f"{name}.offsets"]) for name in SPLITS)
     return Federation(
@@ -130,7 +147,9 @@ def measure(point: Point, folder: Path | None = None) -> dict[str, Any]:
         task, before, ready = task_of(point), machine.ticks(os.getpid()), machine.peak_megabytes()
         steps = -(-federation.train.counts // BATCH)
         cohort = min(point.cohort, point.clients)
-        timed = pace(trainer(point, task, federation), max(3, round(point.steps / (cohort * steps.mean()))))
+        timed = pace(
+            trainer(point, task, federation), max(3, round(point.steps / (cohort * steps.mean())))
+        )
     sizes = federation.train.counts
     per_round = float(steps[timed.cohort].sum(1).mean())
     raw = federation.x.nbytes + federation.y.nbytes
@@ -172,7 +191,12 @@ Train = Callable[[int], tuple[np.ndarray, Marks]]
 
 def trainer(point: Point, task: Task, federation: Federation) -> Train:
     rates = np.linspace(0.05, 0.1, point.runs) if point.runs > 1 else [0.1]
-    methods = [algorithm(f"fedavg(learning_rate={rate}, batch_size={BATCH})+uniform(clients={point.cohort})") for rate in rates]
+    methods = [
+        algorithm(
+            f"fedavg(learning_rate={rate}, batch_size={BATCH})+uniform(clients={point.cohort})"
+        )
+        for rate in rates
+    ]
     panel = np.arange(PANEL) * (point.clients // PANEL) if point.clients > PANEL else None
 
     def train(rounds: int) -> tuple[np.ndarray, Marks]:
@@ -188,14 +212,19 @@ def trainer(point: Point, task: Task, federation: Federation) -> Train:
 def pace(train: Train, rounds: int) -> Timed:
     """Seconds of a round without what comes before the first and after the last.
 
-    The simulator tells its progress after every block of rounds. Where there are several, those between the first, which compiles and
-    evaluates, and the last are timed, but not the short ones with which some runs begin. Where all rounds are one block, or nearly, a
-    call with them is timed against a call with one round.
+    The simulator tells its progress after every block of rounds. Where there are several, those
+    between the first, which compiles and evaluates, and the last are timed, but not the short ones
+    with which some runs begin. Where all rounds are one block, or nearly, a call with them is timed
+    against a call with one round.
     """
     cohort, marks = train(rounds)
     first, blocks = marks[1][1] - marks[0][1], list(pairwise(marks[1:-2]))
     longest = max((after - before for (before, _), (after, _) in blocks), default=0)
-    timed = [(b - a) / (after - before) for (before, a), (after, b) in blocks if 2 * (after - before) > longest]
+    timed = [
+        (b - a) / (after - before)
+        for (before, a), (after, b) in blocks
+        if 2 * (after - before) > longest
+    ]
     if len(timed) >= FEWEST_BLOCKS:
         return Timed(timed, first, cohort)
     train(1)
@@ -210,7 +239,9 @@ def _whole(train: Train, rounds: int) -> float:
 
 @contextmanager
 def watched() -> Iterator[dict[str, int]]:
-    """While inside: the most memory of our own, and the most that is pages of files (Linux). Looked at ten times a second."""
+    """While inside: the most memory of our own, and the most that is pages of files (Linux). Looked
+    at ten times a second.
+    """
     found: dict[str, int] = {}
     done = threading.Event()
 
@@ -255,16 +286,28 @@ def measured(chosen: Sequence[Point], patience: float, turns: int) -> dict[str, 
                         machine.wait_for_quiet(patience)
                     seen.append(elsewhere(point, Path(folder)))
                     print(growth_summary.sentence(seen[-1]), file=sys.stderr, flush=True)
-            found[section] = {"date": datetime.date.today().isoformat(), "points": [growth_summary.middle(seen) for seen in lines.values()]}
+            found[section] = {
+                "date": datetime.date.today().isoformat(),
+                "points": [growth_summary.middle(seen) for seen in lines.values()],
+            }
     return found
 
 
 def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure how time and memory grow.")
     parser.add_argument("--quick", action="store_true", help="small shapes, to see that it works")
-    parser.add_argument("--only", default=",".join(growth_summary.SECTIONS), help="sections, separated by commas")
-    parser.add_argument("--turns", type=int, help="how often each point is measured (3; 1 with --quick)")
-    parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for a quiet machine before each point")
+    parser.add_argument(
+        "--only", default=",".join(growth_summary.SECTIONS), help="sections, separated by commas"
+    )
+    parser.add_argument(
+        "--turns", type=int, help="how often each point is measured (3; 1 with --quick)"
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=20.0,
+        help="seconds to wait for a quiet machine before each point",
+    )
     parser.add_argument("--json", type=Path, help="where to keep the results")
     for hidden in ("--point", "--folder"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
@@ -275,7 +318,10 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if given.turns < 1:
         parser.error(f"--turns must be at least 1, got {given.turns}.")
     if wrong := [name for name in given.only if name not in growth_summary.SECTIONS]:
-        parser.error(f"--only must name sections of {', '.join(growth_summary.SECTIONS)}, got {', '.join(wrong)}.")
+        parser.error(
+            f"--only must name sections of {', '.join(growth_summary.SECTIONS)}, got"
+            f" {', '.join(wrong)}."
+        )
     return given
 
 
@@ -288,9 +334,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             print(json.dumps(measure(point, folder)))
         return 0
-    fresh = measured([point for point in points(given.quick) if point.section in given.only], given.patience, given.turns)
-    earlier = json.loads(given.json.read_text())["sections"] if given.json and given.json.exists() else {}
-    sections = {name: (earlier | fresh)[name] for name in growth_summary.SECTIONS if name in earlier | fresh}
+    fresh = measured(
+        [point for point in points(given.quick) if point.section in given.only],
+        given.patience,
+        given.turns,
+    )
+    earlier = (
+        json.loads(given.json.read_text())["sections"] if given.json and given.json.exists() else {}
+    )
+    sections = {
+        name: (earlier | fresh)[name] for name in growth_summary.SECTIONS if name in earlier | fresh
+    }
     found = {
         "command": "python benchmarks/growth.py" + (" --quick" if given.quick else ""),
         "date": datetime.date.today().isoformat(),

@@ -1,4 +1,6 @@
-"""Pictures of how time and memory grow, from the results that `growth.py` kept. `python -m tools.generate --pictures` saves them."""
+"""Pictures of how time and memory grow, from the results that `growth.py` kept. `python -m
+tools.generate --pictures` saves them.
+"""
 
 from math import ceil, floor, log10
 from typing import Any, NamedTuple
@@ -26,18 +28,37 @@ class Picture(NamedTuple):
     over: Axis
     shown: Axis
     proportional: bool = False  # whether the dashed line rises in proportion; else it is level
-    reference: int = 0  # the point through which it goes; the largest is the one whose overheads count least
+    # the point through which it goes; the largest is the one whose overheads count least
+    reference: int = 0
 
 
 CLIENTS, ROUND = Axis("clients", "Registered clients"), Axis("ms_per_round", "ms a round")
 PICTURES = {
-    "cohort": Picture("Time of a round, and the clients in it", Axis("cohort", "Clients a round"), ROUND, proportional=True, reference=-1),
-    "clients": Picture("Time of a round of 1,000, and registered clients", CLIENTS, ROUND._replace(logarithmic=False)),
-    "memory": Picture("Peak memory, and registered clients", CLIENTS, Axis("peak_megabytes", "Peak, MB")),
-    "model": Picture(
-        "Time of a step, and the model", Axis("parameters", "Parameters"), Axis("us_per_step", "µs a step"), proportional=True, reference=-1
+    "cohort": Picture(
+        "Time of a round, and the clients in it",
+        Axis("cohort", "Clients a round"),
+        ROUND,
+        proportional=True,
+        reference=-1,
     ),
-    "runs": Picture("Time of a round, and runs together", Axis("runs", "Runs"), ROUND, proportional=True),
+    "clients": Picture(
+        "Time of a round of 1,000, and registered clients",
+        CLIENTS,
+        ROUND._replace(logarithmic=False),
+    ),
+    "memory": Picture(
+        "Peak memory, and registered clients", CLIENTS, Axis("peak_megabytes", "Peak, MB")
+    ),
+    "model": Picture(
+        "Time of a step, and the model",
+        Axis("parameters", "Parameters"),
+        Axis("us_per_step", "µs a step"),
+        proportional=True,
+        reference=-1,
+    ),
+    "runs": Picture(
+        "Time of a round, and runs together", Axis("runs", "Runs"), ROUND, proportional=True
+    ),
 }
 
 
@@ -45,16 +66,30 @@ def pictures(found: dict[str, Any]) -> dict[str, alt.LayerChart]:
     """A chart for each section that the results have, by the name of its file."""
     points = {name: section["points"] for name, section in found["sections"].items()}
     points["memory"] = points.get("clients", [])
-    return {f"growth-{name}": chart(picture, points[name]) for name, picture in PICTURES.items() if points.get(name)}
+    return {
+        f"growth-{name}": chart(picture, points[name])
+        for name, picture in PICTURES.items()
+        if points.get(name)
+    }
 
 
 def chart(picture: Picture, lines: list[Line]) -> alt.LayerChart:
-    """The points joined by a line; dashed beside it the same growing as it should, or how much memory it may take."""
+    """The points joined by a line; dashed beside it the same growing as it should, or how much
+    memory it may take.
+    """
     over, shown = picture.over, picture.shown
-    whole = shown.field == "ms_per_round"  # a round of fewer clients than wanted, because there are no more, is another thing
-    lines = [line for line in lines if not line["mapped"] and not (whole and line["clients"] < line["cohort"])]
+    # a round of fewer clients than wanted, because there are no more, is another thing
+    whole = shown.field == "ms_per_round"
+    lines = [
+        line
+        for line in lines
+        if not line["mapped"] and not (whole and line["clients"] < line["cohort"])
+    ]
     drawn = [{name: line[name] for name in (over.field, shown.field)} for line in lines]
-    beside = [{over.field: line[over.field], shown.field: value} for line, value in zip(lines, _beside(picture, lines), strict=True)]
+    beside = [
+        {over.field: line[over.field], shown.field: value}
+        for line, value in zip(lines, _beside(picture, lines), strict=True)
+    ]
     every = drawn + beside
     x = alt.X(f"{over.field}:Q", scale=_scale(over, every), axis=_axis(over, every))
     y = alt.Y(f"{shown.field}:Q", scale=_scale(shown, every), axis=_axis(shown, every))
@@ -65,7 +100,12 @@ def chart(picture: Picture, lines: list[Line]) -> alt.LayerChart:
         base.mark_point(filled=True, size=50, opacity=1, style="weight"),
     ]
     told = "; ".join(f"{line[over.field]:,}: {line[shown.field]:,.3g}" for line in lines)
-    return finish(layers, title=picture.title, description=f"{shown.title} by {over.title.lower()}: {told}.", height=220)
+    return finish(
+        layers,
+        title=picture.title,
+        description=f"{shown.title} by {over.title.lower()}: {told}.",
+        height=220,
+    )
 
 
 def _beside(picture: Picture, lines: list[Line]) -> list[float]:
@@ -81,7 +121,11 @@ def _ticks(axis: Axis, rows: list[Line]) -> list[float]:
     """Powers of ten around all values; where those are few, also 2 and 5 times them."""
     found = [row[axis.field] for row in rows]
     low, high = floor(log10(min(found))), ceil(log10(max(found)))
-    return [step * 10.0**k for k in range(low, high + 1) for step in ((1,) if high - low > 2 else (1, 2, 5))]
+    return [
+        step * 10.0**k
+        for k in range(low, high + 1)
+        for step in ((1,) if high - low > 2 else (1, 2, 5))
+    ]
 
 
 def _scale(axis: Axis, rows: list[Line]) -> alt.Scale:

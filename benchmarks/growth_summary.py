@@ -1,4 +1,6 @@
-"""What the points of `growth.py` say: tables, and whether what grows grows as it must. Nothing is timed here."""
+"""What the points of `growth.py` say: tables, and whether what grows grows as it must. Nothing is
+timed here.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -45,13 +47,22 @@ def figures(name: str) -> Callable[[Line], str]:
 
 COHORT = Column("clients a round", number("cohort"))
 STEPS = Column("steps a round", number("steps_per_round", ",.0f"))
-ROUND, STEP = Column("ms a round", figures("ms_per_round")), Column("µs a step", figures("us_per_step"))
-PEAK, COMPILING = Column("peak, MB", number("peak_megabytes")), Column("compiling, s", number("compile_seconds", ".1f"))
+ROUND, STEP = (
+    Column("ms a round", figures("ms_per_round")),
+    Column("µs a step", figures("us_per_step")),
+)
+PEAK, COMPILING = (
+    Column("peak, MB", number("peak_megabytes")),
+    Column("compiling, s", number("compile_seconds", ".1f")),
+)
 
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "cohort": (COHORT, STEPS, ROUND, STEP, COMPILING, PEAK),
     "clients": (
-        Column("registered clients", lambda line: f"{line['clients']:,}" + (", in a file" if line["mapped"] else "")),
+        Column(
+            "registered clients",
+            lambda line: f"{line['clients']:,}" + (", in a file" if line["mapped"] else ""),
+        ),
         STEPS,
         ROUND,
         Column("until the first rounds are done, s", number("first_block_seconds", ".1f")),
@@ -62,7 +73,14 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("most of files, MB", number("file_megabytes")),
     ),
     "sizes": (
-        Column("clients", lambda line: f"{line['smallest_client']:,} to {line['largest_client']:,} rows" if line["spread"] else "equal"),
+        Column(
+            "clients",
+            lambda line: (
+                f"{line['smallest_client']:,} to {line['largest_client']:,} rows"
+                if line["spread"]
+                else "equal"
+            ),
+        ),
         Column("rows a round", number("rows_per_round", ",.0f")),
         STEPS,
         ROUND,
@@ -84,23 +102,45 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 def table(section: str, lines: list[Line]) -> str:
     """One section's points as a Markdown table."""
     columns = COLUMNS[section]
-    rows = [[c.title for c in columns], ["---:"] * len(columns), *([c.text(line) for c in columns] for line in lines)]
+    rows = [
+        [c.title for c in columns],
+        ["---:"] * len(columns),
+        *([c.text(line) for c in columns] for line in lines),
+    ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def middle(lines: list[Line]) -> Line:
-    """A point's several measurements as one: that with the middle time, and the most memory and the widest range of all of them."""
+    """A point's several measurements as one: that with the middle time, and the most memory and the
+    widest range of all of them.
+    """
     one = sorted(lines, key=lambda line: line["ms_per_round"])[(len(lines) - 1) // 2]
     most = {name: max(line[name] for line in lines) for name in one if name.endswith("_megabytes")}
     lows, highs = zip(*(line["range"] for line in lines), strict=True)
-    return one | most | {"range": [min(lows), max(highs)], "turns": [line["ms_per_round"] for line in lines]}
+    return (
+        one
+        | most
+        | {
+            "range": [min(lows), max(highs)],
+            "turns": [line["ms_per_round"] for line in lines],
+        }
+    )
 
 
 def judged(sections: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each requirement that the sections allow to judge: what it is, what was found, the limit, and whether it is reached."""
+    """Each requirement that the sections allow to judge: what it is, what was found, the limit, and
+    whether it is reached.
+    """
     points = {name: section["points"] for name, section in sections.items()}
-    found = [*_cohort(points.get("cohort", [])), *_clients(points.get("clients", [])), *_sizes(points.get("sizes", []))]
-    return [{"what": what, "found": round(value, 3), "limit": limit, "reached": bool(value <= limit)} for what, value, limit in found]
+    found = [
+        *_cohort(points.get("cohort", [])),
+        *_clients(points.get("clients", [])),
+        *_sizes(points.get("sizes", [])),
+    ]
+    return [
+        {"what": what, "found": round(value, 3), "limit": limit, "reached": bool(value <= limit)}
+        for what, value, limit in found
+    ]
 
 
 Judged = list[tuple[str, float, float]]
@@ -112,7 +152,14 @@ def _cohort(lines: list[Line]) -> Judged:
     per_step = np.array([line["us_per_step"] for line in lines])
     off = float(np.abs(per_step / np.median(per_step) - 1).max())
     return [
-        (f"Cohorts of {lines[0]['cohort']:,} to {lines[-1]['cohort']:,}: the time of a step differs from the median by", off, PROPORTIONAL)
+        (
+            (
+                f"Cohorts of {lines[0]['cohort']:,} to {lines[-1]['cohort']:,}: the time of a step"
+                " differs from the median by"
+            ),
+            off,
+            PROPORTIONAL,
+        )
     ]
 
 
@@ -122,10 +169,15 @@ def _clients(lines: list[Line]) -> Judged:
     for line in (line for line in lines if line["clients"] == max(one["clients"] for one in lines)):
         kind = f"{line['clients']:,} clients" + (", in a file" if line["mapped"] else "")
         if everyone and everyone is not line:
-            what = f"{kind}: a round of {line['cohort']:,} against one of as many that are all there are"
+            what = (
+                f"{kind}: a round of {line['cohort']:,} against one of as many that are all"
+                " there are"
+            )
             found.append((what, line["ms_per_round"] / everyone["ms_per_round"], FLAT))
         share = line["peak_megabytes"] / most_megabytes(line)
-        found.append((f"{kind}: peak memory, as a share of 1.5 times the raw data plus 1 GiB", share, 1.0))
+        found.append(
+            (f"{kind}: peak memory, as a share of 1.5 times the raw data plus 1 GiB", share, 1.0)
+        )
     return found
 
 
@@ -135,43 +187,68 @@ def most_megabytes(line: Line) -> float:
 
 
 def _sizes(lines: list[Line]) -> Judged:
-    equal, unequal = ([line for line in lines if bool(line["spread"]) is given] for given in (False, True))
+    equal, unequal = (
+        [line for line in lines if bool(line["spread"]) is given] for given in (False, True)
+    )
     if not (equal and unequal):
         return []
     by_row = [line["ms_per_round"] / line["rows_per_round"] for line in (unequal[0], equal[0])]
-    return [("Unequal clients against equal ones, rounds with as many rows", by_row[0] / by_row[1], UNEQUAL)]
+    return [
+        (
+            "Unequal clients against equal ones, rounds with as many rows",
+            by_row[0] / by_row[1],
+            UNEQUAL,
+        )
+    ]
 
 
 def sentence(line: Line) -> str:
     """One point, while others are still to come."""
     low, high = line["range"]
     return (
-        f"{line['section']}: {line['clients']:,} clients{' in a file' if line['mapped'] else ''}, {line['cohort']:,} a round, "
-        f"{line['parameters']:,} parameters, {line['runs']} runs: {line['ms_per_round']:.3f} ms a round ({low:.3f} to {high:.3f}), "
-        f"{line['us_per_step']:.2f} µs a step; peak {line['peak_megabytes']:,} MB, {line['raw_megabytes']:,.0f} MB of it data; "
-        f"others used {100 * line['others']:.0f} % of the machine"
+        f"{line['section']}: {line['clients']:,} clients{' in a file' if line['mapped'] else ''},"
+        f" {line['cohort']:,} a round, {line['parameters']:,} parameters, {line['runs']} runs:"
+        f" {line['ms_per_round']:.3f} ms a round ({low:.3f} to {high:.3f}),"
+        f" {line['us_per_step']:.2f} µs a step; peak {line['peak_megabytes']:,} MB,"
+        f" {line['raw_megabytes']:,.0f} MB of it data; others used {100 * line['others']:.0f} % of"
+        " the machine"
     )
 
 
 def verdicts(found: dict[str, Any]) -> str:
     """The requirements in words."""
     return "\n".join(
-        f"- {one['what']}: {one['found']:.2f} (at most {one['limit']:g}): {'reached' if one['reached'] else '**missed**'}."
+        f"- {one['what']}: {one['found']:.2f} (at most {one['limit']:g}):"
+        f" {'reached' if one['reached'] else '**missed**'}."
         for one in found["judged"]
     )
 
 
 def page(found: dict[str, Any]) -> str:
     """All tables and verdicts, for the terminal."""
-    return "\n\n".join([*(table(name, section["points"]) for name, section in found["sections"].items()), verdicts(found)])
+    return "\n\n".join(
+        [
+            *(table(name, section["points"]) for name, section in found["sections"].items()),
+            verdicts(found),
+        ]
+    )
 
 
 def document(found: dict[str, Any]) -> str:
     """The same as the generated part of a page of the documentation, with pictures."""
-    where, used = found["machine"], ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    taken = f"Taken {found['date']} on {where['cpu']}, {where['cores']} cores, {where['system']}, with {used}:\n\n    {found['command']}"
+    where, used = (
+        found["machine"],
+        ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
+    )
+    taken = (
+        f"Taken {found['date']} on {where['cpu']}, {where['cores']} cores, {where['system']}, with"
+        f" {used}:\n\n    {found['command']}"
+    )
     parts = [taken, "## What is required", verdicts(found)]
     for name, section in found["sections"].items():
-        drawn = [f"![{words}](pictures/growth-{picture}.svg)" for picture, words in DRAWN.get(name, {}).items()]
+        drawn = [
+            f"![{words}](pictures/growth-{picture}.svg)"
+            for picture, words in DRAWN.get(name, {}).items()
+        ]
         parts += [f"## {TITLES[name]}", *drawn, table(name, section["points"])]
     return "\n\n".join(parts)

@@ -1,4 +1,6 @@
-"""What the figures say: medians, ratios, whether contenders learnt the same, targets, and what became slower. Nothing is timed here."""
+"""What the figures say: medians, ratios, whether contenders learnt the same, targets, and what
+became slower. Nothing is timed here.
+"""
 
 from typing import Any, NamedTuple
 
@@ -16,7 +18,10 @@ WORDS = {
     "adult": "FedAvg on Adult",
     "lenet": "FedAvg with LeNet",
 }
-HEAD = "| contender | ms per round | range | times evenly's | first call, s | compiling, s | memory, MB | threads | repetitions × rounds |"
+HEAD = (
+    "| contender | ms per round | range | times evenly's | first call, s | compiling, s | memory,"
+    " MB | threads | repetitions × rounds |"
+)
 Found = dict[str, Any]
 
 
@@ -36,13 +41,25 @@ def summary(ms: list[float]) -> Found:
 
 
 def agreement(check: str, difference: float | None, apart: float | None, band: float) -> bool:
-    """Whether a contender learnt the same: by parameters where batches were the same, else by accuracy at the end."""
-    return apart is not None and abs(apart) <= band if check == "accuracy" else difference is not None and difference <= TOLERANCE
+    """Whether a contender learnt the same: by parameters where batches were the same, else by
+    accuracy at the end.
+    """
+    return (
+        apart is not None and abs(apart) <= band
+        if check == "accuracy"
+        else difference is not None and difference <= TOLERANCE
+    )
 
 
 def best_peer(found: Found) -> str | None:
-    """The fastest of those that evenly is compared with, by the median; one that learnt something else does not count."""
-    peers = {name: one["ms_per_round"] for name, one in found["contenders"].items() if one["peer"] and one["agrees"]}
+    """The fastest of those that evenly is compared with, by the median; one that learnt something
+    else does not count.
+    """
+    peers = {
+        name: one["ms_per_round"]
+        for name, one in found["contenders"].items()
+        if one["peer"] and one["agrees"]
+    }
     return min(peers, key=lambda name: peers[name]) if peers else None
 
 
@@ -54,17 +71,29 @@ def targets(found: Found) -> list[Target]:
         text = f"times as fast as the best peer ({there[peer]['title']}), at least"
         judged.append(_at_least(text, FASTER[name], there[peer]["ms_per_round"] / ours))
     if "c" in there and name in BOUND:
-        judged.append(_at_most("times as long as C, one run, at most", BOUND[name], ours / there["c"]["ms_per_round"]))
+        judged.append(
+            _at_most(
+                "times as long as C, one run, at most",
+                BOUND[name],
+                ours / there["c"]["ms_per_round"],
+            )
+        )
     if "c" in there and TOGETHER in there:
         text = f"times as long as C, each of {there[TOGETHER]['runs']} runs together, less than"
-        judged.append(_at_most(text, 1.0, there[TOGETHER]["ms_per_round"] / there["c"]["ms_per_round"]))
-    slowest = max(one["compile_seconds"] for one in there.values() if one.get("compile_seconds") is not None)
+        judged.append(
+            _at_most(text, 1.0, there[TOGETHER]["ms_per_round"] / there["c"]["ms_per_round"])
+        )
+    slowest = max(
+        one["compile_seconds"] for one in there.values() if one.get("compile_seconds") is not None
+    )
     judged.append(_at_most("seconds to compile, at most", COMPILING, slowest))
     return judged
 
 
 def slower(kept: Found, new: Found) -> list[str]:
-    """What became slower since the kept results: evenly's ratio to C and to the best peer of then, which no machine changes much."""
+    """What became slower since the kept results: evenly's ratio to C and to the best peer of then,
+    which no machine changes much.
+    """
     said = []
     for name in dict.fromkeys(["c", best_peer(kept)]):
         if name is None or name not in kept["contenders"] or name not in new["contenders"]:
@@ -74,7 +103,10 @@ def slower(kept: Found, new: Found) -> list[str]:
                 before, now = (_ratios(one, ours, name) for one in (kept, new))
                 if all(b > NOISE * a for a, b in zip(before, now, strict=True)):
                     titles = kept["contenders"][ours]["title"], kept["contenders"][name]["title"]
-                    said.append(f"{new['workload']}: {titles[0]} takes {now[0]:.3g} times as long as {titles[1]}; it was {before[0]:.3g}.")
+                    said.append(
+                        f"{new['workload']}: {titles[0]} takes {now[0]:.3g} times as long as"
+                        f" {titles[1]}; it was {before[0]:.3g}."
+                    )
     return said
 
 
@@ -87,8 +119,9 @@ def table(found: Found) -> str:
         compiling = "" if one.get("compile_seconds") is None else f"{one['compile_seconds']:.1f}"
         cells = [
             one["title"] + ("" if one["agrees"] else " (**did not learn the same**)"),
-            _shown(one["ms_per_round"]), f"{_shown(low)} to {_shown(high)}", f"{one['ms_per_round'] / ours:.3g}",
-            f"{one['first_seconds']:.1f}", compiling, f"{one['megabytes']}", str(one["threads"]), f"{len(one['all'])} × {one['rounds']}",
+            _shown(one["ms_per_round"]), f"{_shown(low)} to {_shown(high)}",
+            f"{one['ms_per_round'] / ours:.3g}", f"{one['first_seconds']:.1f}", compiling,
+            f"{one['megabytes']}", str(one["threads"]), f"{len(one['all'])} × {one['rounds']}",
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -96,7 +129,10 @@ def table(found: Found) -> str:
 
 def sentences(found: Found) -> str:
     """What the table says, in words."""
-    judged = [f"{'Reached' if t.reached else 'MISSED'}: {t.found:.3g} {t.text} {t.wanted:g}." for t in reached(found)]
+    judged = [
+        f"{'Reached' if t.reached else 'MISSED'}: {t.found:.3g} {t.text} {t.wanted:g}."
+        for t in reached(found)
+    ]
     return "\n".join([*judged, *facts(found)])
 
 
@@ -106,21 +142,41 @@ def facts(found: Found) -> list[str]:
     lines = [f"{name} was left out: {why}" for name, why in found["left_out"].items()]
     if "with_evaluations" in found["contenders"]["evenly"]:
         whole = float(np.median(found["contenders"]["evenly"]["with_evaluations"]))
-        lines.append(f"With the evaluations before the first round and after the last, evenly takes {_shown(whole)} ms per round.")
+        lines.append(
+            "With the evaluations before the first round and after the last, evenly takes"
+            f" {_shown(whole)} ms per round."
+        )
     same = [one["difference"] for one in there if one["difference"] is not None]
     if same:
         lines.append(
-            f"After {found['judged_round']} round(s) on the same batches, parameters differ from evenly's by {max(same):.0e} at most "
-            f"({len(same)} contenders; judged: at most {TOLERANCE:g})."
+            f"After {found['judged_round']} round(s) on the same batches, parameters differ from"
+            f" evenly's by {max(same):.0e} at most ({len(same)} contenders; judged: at most"
+            f" {TOLERANCE:g})."
         )
     accuracy, band = found["accuracy"], f"judged: within {found['band']:g} points of evenly's"
-    lines.append(f"Accuracy of evenly's model after {accuracy['rounds']} rounds: {accuracy['evenly']:.1f} %.")
+    lines.append(
+        f"Accuracy of evenly's model after {accuracy['rounds']} rounds: {accuracy['evenly']:.1f} %."
+    )
     lines += [
-        f"{one['title']} draws its own batches: {one['accuracy']:.1f} % at the end ({band})." for one in there if one["check"] == "accuracy"
-    ]  # fmt: skip
-    busiest = max((share for one in there for share in one["others"] if share is not None), default=0.0)
-    quiet = "the machine was quiet" if busiest < machine.QUIET else "the machine was NOT quiet, and the figures are provisional"
-    return [*lines, f"Other processes used up to {100 * busiest:.0f} % of the machine during a repetition: {quiet}."]
+        f"{one['title']} draws its own batches: {one['accuracy']:.1f} % at the end ({band})."
+        for one in there
+        if one["check"] == "accuracy"
+    ]
+    busiest = max(
+        (share for one in there for share in one["others"] if share is not None), default=0.0
+    )
+    quiet = (
+        "the machine was quiet"
+        if busiest < machine.QUIET
+        else "the machine was NOT quiet, and the figures are provisional"
+    )
+    return [
+        *lines,
+        (
+            f"Other processes used up to {100 * busiest:.0f} % of the machine during a repetition:"
+            f" {quiet}."
+        ),
+    ]
 
 
 def reached(found: Found) -> list[Target]:

@@ -1,4 +1,6 @@
-"""Who takes part: one entry for each contender, its file in `contenders/`, and the packages that it is pinned to."""
+"""Who takes part: one entry for each contender, its file in `contenders/`, and the packages that it
+is pinned to.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -25,9 +27,12 @@ class Entry(NamedTuple):
     short: bool = True  # fast enough for `--short`
     threads: tuple[int, ...] = (1, 2)
     check: str = "given"  # how it is shown to learn the same: see `measuring.checked`
-    whole: bool = False  # it compiles for what it meets, so that its first call and its trial have as many rounds as a repetition
+    # it compiles for what it meets, so that its first call and its trial have as many rounds as a
+    # repetition
+    whole: bool = False
     family: bool = False  # it starts processes of its own
-    rounds: Mapping[str, int] = {}  # of a repetition, where it is too slow for the workload's own number
+    # of a repetition, where it is too slow for the workload's own number
+    rounds: Mapping[str, int] = {}
     repeats: int = 100  # at most
 
     @property
@@ -37,7 +42,11 @@ class Entry(NamedTuple):
     def python(self) -> str | None:
         """The interpreter of its environment; None: this one."""
         needed = self.pins and not (self.here and self.here in machine.versions(self.here))
-        return str(python_with(self.name if not self.here else self.here, self.pins)) if needed else None
+        return (
+            str(python_with(self.name if not self.here else self.here, self.pins))
+            if needed
+            else None
+        )
 
 
 def torch(name: str, title: str, **more: Any) -> Entry:
@@ -48,42 +57,116 @@ FEWER = {"adult": 20}
 EVENLY = {"peer": False, "whole": True}
 LINEUP = (
     Entry("evenly", "evenly, one run", "with_evenly.py", workloads=LINEAR, check="first", **EVENLY),
-    Entry("evenly", "evenly", "with_evenly.py", workloads=("lenet",), check="first", options={"apart": True}, threads=(2,), **EVENLY),
-    Entry(f"evenly{TOGETHER}", f"evenly, each of {TOGETHER} runs together", "with_evenly.py", options={"runs": TOGETHER}, **EVENLY),
     Entry(
-        "evenly_evaluating", "evenly, evaluating after every round", "with_evenly.py",
-        options={"every": 1}, workloads=("adult",), short=False, **EVENLY,
+        "evenly",
+        "evenly",
+        "with_evenly.py",
+        workloads=("lenet",),
+        check="first",
+        options={"apart": True},
+        threads=(2,),
+        **EVENLY,
+    ),
+    Entry(
+        f"evenly{TOGETHER}",
+        f"evenly, each of {TOGETHER} runs together",
+        "with_evenly.py",
+        options={"runs": TOGETHER},
+        **EVENLY,
+    ),
+    Entry(
+        "evenly_evaluating",
+        "evenly, evaluating after every round",
+        "with_evenly.py",
+        options={"every": 1},
+        workloads=("adult",),
+        short=False,
+        **EVENLY,
     ),
     Entry("c", "C, one core, one run", "with_c.py", peer=False, threads=(1,), check="drawn"),
     Entry(
-        "fedjax", "fedjax 0.0.17", "with_fedjax.py",
-        ("fedjax==0.0.17", "jax==0.4.30", "jaxlib==0.4.30", "optax==0.2.3", "dm-haiku==0.0.12", "numpy==1.26.4", "scipy==1.13.1"),
-        workloads=EVERYWHERE, check="drawn", whole=True, rounds={"lenet": 1},
+        "fedjax",
+        "fedjax 0.0.17",
+        "with_fedjax.py",
+        (
+            "fedjax==0.0.17",
+            "jax==0.4.30",
+            "jaxlib==0.4.30",
+            "optax==0.2.3",
+            "dm-haiku==0.0.12",
+            "numpy==1.26.4",
+            "scipy==1.13.1",
+        ),
+        workloads=EVERYWHERE,
+        check="drawn",
+        whole=True,
+        rounds={"lenet": 1},
     ),
     torch("torch_batched", "PyTorch, clients batched by hand", rounds={"adult": 50}),
     torch("torch_lean", "PyTorch, lean loop", rounds=FEWER),
     torch("torch_optimiser", "PyTorch, plain loop", workloads=EVERYWHERE, rounds=FEWER),
-    torch("torch_vmap", "PyTorch, torch.func vmap", workloads=EVERYWHERE, short=False, rounds={"adult": 10, "lenet": 1}),
-    Entry("pfl", "pfl 0.6.0", "with_pfl.py", ("pfl==0.6.0", TORCH, NUMPY), short=False, rounds={"synthetic": 50, "adult": 10}, repeats=3),
-    Entry(
-        "flgo", "flgo 0.4.4", "with_flgo.py", ("flgo==0.4.4", TORCH, NUMPY), short=False, check="accuracy",
-        rounds={"synthetic": 40, "adult": 10}, repeats=3,
+    torch(
+        "torch_vmap",
+        "PyTorch, torch.func vmap",
+        workloads=EVERYWHERE,
+        short=False,
+        rounds={"adult": 10, "lenet": 1},
     ),
     Entry(
-        "flower", "Flower 1.41, simulation on Ray", "with_flower.py", ("flwr[simulation]==1.41.0", "ray==2.55.1", NUMPY),
-        short=False, threads=(2,), family=True, rounds={"synthetic": 10, "adult": 10}, repeats=2,
+        "pfl",
+        "pfl 0.6.0",
+        "with_pfl.py",
+        ("pfl==0.6.0", TORCH, NUMPY),
+        short=False,
+        rounds={"synthetic": 50, "adult": 10},
+        repeats=3,
     ),
     Entry(
-        "fluke", "fluke 0.8.1", "with_fluke.py", ("fluke-fl==0.8.1", TORCH, NUMPY), workloads=("adult",), short=False, check="accuracy",
-        rounds={"adult": 10}, repeats=3,
+        "flgo",
+        "flgo 0.4.4",
+        "with_flgo.py",
+        ("flgo==0.4.4", TORCH, NUMPY),
+        short=False,
+        check="accuracy",
+        rounds={"synthetic": 40, "adult": 10},
+        repeats=3,
     ),
-)  # fmt: skip
+    Entry(
+        "flower",
+        "Flower 1.41, simulation on Ray",
+        "with_flower.py",
+        ("flwr[simulation]==1.41.0", "ray==2.55.1", NUMPY),
+        short=False,
+        threads=(2,),
+        family=True,
+        rounds={"synthetic": 10, "adult": 10},
+        repeats=2,
+    ),
+    Entry(
+        "fluke",
+        "fluke 0.8.1",
+        "with_fluke.py",
+        ("fluke-fl==0.8.1", TORCH, NUMPY),
+        workloads=("adult",),
+        short=False,
+        check="accuracy",
+        rounds={"adult": 10},
+        repeats=3,
+    ),
+)
 
 
 def of(workload: str, only: set[str] | None = None, *, short: bool = False) -> list[Entry]:
     """The contenders of a workload, or those of them that are asked for."""
     known = {entry.name for entry in LINEUP}
     if only and only - known:
-        raise ValueError(f"Contenders must be some of {', '.join(sorted(known))}, got {', '.join(sorted(only - known))}.")
+        raise ValueError(
+            f"Contenders must be some of {', '.join(sorted(known))}, got"
+            f" {', '.join(sorted(only - known))}."
+        )
     there = [entry for entry in LINEUP if workload in entry.workloads]
-    return [entry for entry in there if entry.name == "evenly" or (entry.name in only if only else entry.short or not short)]
+    return [
+        entry
+        for entry in there
+        if entry.name == "evenly" or (entry.name in only if only else entry.short or not short)
+    ]

@@ -1,13 +1,17 @@
-"""How much one client that lies about a number moves the others, under each method, with and without caps.
+"""How much one client that lies about a number moves the others, under each method, with and
+without caps.
 
     python benchmarks/lying_client.py [--quick] [--json FILE]
 
-Twenty clients of the synthetic federation train together; for FairFed twenty of the synthetic census, because it needs groups. All
-train honestly, and all but the first say what is true. The first tells the same lie in every round. The server's half of a round is the
-one that a Flower strategy uses (`evenly.flower.aggregation`), so the result is that of a deployment. "Others" are all clients but the
-liar: their accuracy is measured on their own test rows, in the synthetic census on their validation rows.
+Twenty clients of the synthetic federation train together; for FairFed twenty of the synthetic
+census, because it needs groups. All train honestly, and all but the first say what is true. The
+first tells the same lie in every round. The server's half of a round is the one that a Flower
+strategy uses (`evenly.flower.aggregation`), so the result is that of a deployment. "Others" are all
+clients but the liar: their accuracy is measured on their own test rows, in the synthetic census on
+their validation rows.
 
-The last line is no lie about a number: the client sends its update the other way round and fifty times as long.
+The last line is no lie about a number: the client sends its update the other way round and fifty
+times as long.
 """
 
 import argparse
@@ -84,7 +88,11 @@ class Room(NamedTuple):
 
 @cache
 def room_of(groups: bool, seed: int) -> Room:
-    data = synthetic_census(CLIENTS, seed=seed, valid=0.2) if groups else synthetic(clients=CLIENTS, seed=seed)
+    data = (
+        synthetic_census(CLIENTS, seed=seed, valid=0.2)
+        if groups
+        else synthetic(clients=CLIENTS, seed=seed)
+    )
     clients = tuple(client_of(data, k) for k in range(data.clients))
     most = max(client.train.size for client in clients)
     rows = stacked([first_rows(client.train, most) for client in clients])
@@ -97,11 +105,16 @@ def stacked(shards: list[Shard]) -> Shard:
 
 @jax.jit
 def train(work: Work, task: Task, received: Tree, batches: Shard) -> Tree:
-    """The vectors of all clients; `batches` are [clients, steps, batch, ...], and steps without rows do nothing."""
+    """The vectors of all clients; `batches` are [clients, steps, batch, ...], and steps without
+    rows do nothing.
+    """
 
     def step(local: Tree, batch: Shard) -> tuple[Tree, None]:
         stepped = work.step(task, received, local, batch)
-        return jax.tree.map(lambda new, old: jnp.where(batch.mask.any(), new, old), stepped, local), None
+        return (
+            jax.tree.map(lambda new, old: jnp.where(batch.mask.any(), new, old), stepped, local),
+            None,
+        )
 
     def one(own: Shard) -> Tree:
         local, _ = jax.lax.scan(step, work.start(task, received, None), own)
@@ -112,11 +125,17 @@ def train(work: Work, task: Task, received: Tree, batches: Shard) -> Tree:
 
 @partial(jax.jit, static_argnames=("groups", "labels"))
 def look(task: Task, model: Tree, rows: Shard, groups: int, labels: int) -> tuple[Array, Array]:
-    """Mean losses [clients] and tables [clients, groups, labels, outcomes] of the model on the training rows."""
+    """Mean losses [clients] and tables [clients, groups, labels, outcomes] of the model on the
+    training rows.
+    """
 
     def one(own: Shard) -> tuple[Array, Array]:
         loss = (task.losses(model, own._replace(weight=own.mask)) * own.mask).sum() / own.mask.sum()
-        table = jnp.zeros((groups, labels, labels)).at[own.group, own.y, task.predict(model, own.x)].add(own.mask)
+        table = (
+            jnp.zeros((groups, labels, labels))
+            .at[own.group, own.y, task.predict(model, own.x)]
+            .add(own.mask)
+        )
         return loss + task.penalty(model), table
 
     return jax.vmap(one)(rows)
@@ -126,7 +145,11 @@ def told_lie(lie: str, signals: Signals) -> Signals:
     """What the server hears instead."""
     at = np.arange(len(signals.client)) == LIAR
     if lie in ("huge loss", "tiny loss"):
-        return signals._replace(loss=np.where(at, HUGE_LOSS if lie == "huge loss" else TINY_LOSS, signals.loss).astype(np.float32))
+        return signals._replace(
+            loss=np.where(at, HUGE_LOSS if lie == "huge loss" else TINY_LOSS, signals.loss).astype(
+                np.float32
+            )
+        )
     if lie == "rows":
         more = np.where(at, ROWS / signals.examples, 1.0)  # tables must add up to the rows
         table = None if signals.table is None else (signals.table.T * more).T.astype(np.float32)
@@ -137,7 +160,9 @@ def told_lie(lie: str, signals: Signals) -> Signals:
 def census_of(data: Federation, lie: str) -> Census:
     census = data.census()
     at = np.arange(data.clients) == LIAR
-    return census._replace(examples=np.where(at, ROWS, census.examples)) if lie == "rows" else census
+    return (
+        census._replace(examples=np.where(at, ROWS, census.examples)) if lie == "rows" else census
+    )
 
 
 def run(case: Case, seed: int, *, lies: bool, caps: Caps | None, length: int) -> Found:
@@ -152,23 +177,44 @@ def run(case: Case, seed: int, *, lies: bool, caps: Caps | None, length: int) ->
     weights = []
     for number in range(1, length + 1):
         received = jax.tree.unflatten(form, state.model)
-        vectors = [np.asarray(leaf) for leaf in jax.tree.leaves(train(made.work, room.task, received, batches(made, room, seed, number)))]
+        vectors = [
+            np.asarray(leaf)
+            for leaf in jax.tree.leaves(
+                train(made.work, room.task, received, batches(made, room, seed, number))
+            )
+        ]
         signals = told_lie(lie, signals_of(made, room, received))
-        done = aggregation.one_round(made, state, signals, [_sent(state, vectors, k, lie) for k in range(CLIENTS)], caps)
+        done = aggregation.one_round(
+            made, state, signals, [_sent(state, vectors, k, lie) for k in range(CLIENTS)], caps
+        )
         state = done.state
         weights.append(float(done.coefficients[LIAR] / done.coefficients.sum()))
     served = jax.tree.unflatten(form, aggregation.served_model(made, state))
-    each = [_accuracy(room.task, served, client) for k, client in enumerate(room.clients) if k != LIAR]
+    each = [
+        _accuracy(room.task, served, client) for k, client in enumerate(room.clients) if k != LIAR
+    ]
     tenth = max(1, len(each) // 10)
-    return Found(100 * float(np.mean(weights)), 100 * float(np.mean(each)), 100 * float(np.mean(sorted(each)[:tenth])))
+    return Found(
+        100 * float(np.mean(weights)),
+        100 * float(np.mean(each)),
+        100 * float(np.mean(sorted(each)[:tenth])),
+    )
 
 
 def batches(made: Algorithm, room: Room, seed: int, number: int) -> Shard:
     """Everybody's batches of a round, padded to the most steps of anybody."""
-    own = [np.stack(list(batches_of(made.work, seed, number, k, c.train.size))) for k, c in enumerate(room.clients)]
+    own = [
+        np.stack(list(batches_of(made.work, seed, number, k, c.train.size)))
+        for k, c in enumerate(room.clients)
+    ]
     most = max(len(numbers) for numbers in own)
-    steps = [np.pad(numbers, ((0, most - len(numbers)), (0, 0)), constant_values=PADDING) for numbers in own]
-    return stacked([shard(client.train, numbers) for client, numbers in zip(room.clients, steps, strict=True)])
+    steps = [
+        np.pad(numbers, ((0, most - len(numbers)), (0, 0)), constant_values=PADDING)
+        for numbers in own
+    ]
+    return stacked(
+        [shard(client.train, numbers) for client, numbers in zip(room.clients, steps, strict=True)]
+    )
 
 
 def signals_of(made: Algorithm, room: Room, received: Tree) -> Signals:
@@ -183,9 +229,13 @@ def signals_of(made: Algorithm, room: Room, received: Tree) -> Signals:
     )
 
 
-def _sent(state: aggregation.ServerState, vectors: list[np.ndarray], k: int, lie: str) -> list[np.ndarray]:
+def _sent(
+    state: aggregation.ServerState, vectors: list[np.ndarray], k: int, lie: str
+) -> list[np.ndarray]:
     factor = LENGTH if lie == "update" and k == LIAR else 1.0
-    return [old + np.float32(factor) * new[k] for old, new in zip(state.model, vectors, strict=True)]
+    return [
+        old + np.float32(factor) * new[k] for old, new in zip(state.model, vectors, strict=True)
+    ]
 
 
 def _accuracy(task: Task, model: Tree, client: ClientData) -> float:
@@ -199,17 +249,30 @@ def measure(quick: bool) -> list[dict[str, Any]]:
     rows = []
     for case in CASES:
         found = {}
-        for name, lies, caps in (("honest", False, None), ("honest, capped", False, CAPS), ("lying", True, None), ("capped", True, CAPS)):
+        for name, lies, caps in (
+            ("honest", False, None),
+            ("honest, capped", False, CAPS),
+            ("lying", True, None),
+            ("capped", True, CAPS),
+        ):
             each = [run(case, seed, lies=lies, caps=caps, length=length) for seed in range(seeds)]
-            found[name] = {field: round(float(np.mean([getattr(one, field) for one in each])), 2) for field in Found._fields}
-        print(f"{case.method:28} {case.lie:10} " + "  ".join(f"{k}: {v['weight']:.1f} / {v['average']:.1f}" for k, v in found.items()))
+            found[name] = {
+                field: round(float(np.mean([getattr(one, field) for one in each])), 2)
+                for field in Found._fields
+            }
+        print(
+            f"{case.method:28} {case.lie:10} "
+            + "  ".join(f"{k}: {v['weight']:.1f} / {v['average']:.1f}" for k, v in found.items())
+        )
         rows.append({"method": case.method, "lie": case.lie, **found})
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="one seed and three rounds: only whether it works")
+    parser.add_argument(
+        "--quick", action="store_true", help="one seed and three rounds: only whether it works"
+    )
     parser.add_argument("--json", type=Path, help="keep the results here")
     given = parser.parse_args()
     rows = measure(given.quick)

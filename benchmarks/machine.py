@@ -1,4 +1,6 @@
-"""What a benchmark should know of the machine it runs on: is it quiet, what is it, how much memory was used."""
+"""What a benchmark should know of the machine it runs on: is it quiet, what is it, how much memory
+was used.
+"""
 
 import importlib.metadata
 import os
@@ -39,7 +41,9 @@ def others(before: Ticks, after: Ticks) -> float:
 
 
 def wait_for_quiet(patience: float) -> float:
-    """Wait until CPU use over a second is small, for at most `patience` seconds; returns the last reading."""
+    """Wait until CPU use over a second is small, for at most `patience` seconds; returns the last
+    reading.
+    """
     end = time.monotonic() + patience
     while True:
         before = ticks()
@@ -53,18 +57,37 @@ def peak_megabytes() -> float:
     """The largest resident memory of this process so far."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count the parent's memory after a fork
-        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
+        return (
+            next(
+                int(line.split()[1])
+                for line in status.read_text().splitlines()
+                if line.startswith("VmHWM")
+            )
+            / 1024
+        )
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        2**20 if sys.platform == "darwin" else 1024
+    )
 
 
 def description() -> dict[str, object]:
     """The processor and the number of cores; no names and no paths."""
     info = Path("/proc/cpuinfo")
     models = (
-        [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+        [
+            line.partition(":")[2].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
+        if info.exists()
+        else []
     )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"cpu": models[0] if models else platform.processor(), "cores": cores, "system": platform.system()}
+    return {
+        "cpu": models[0] if models else platform.processor(),
+        "cores": cores,
+        "system": platform.system(),
+    }
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""Contenders are started, tried with one and two threads, checked against evenly, and then timed in turn."""
+"""Contenders are started, tried with one and two threads, checked against evenly, and then timed in
+turn.
+"""
 
 import contextlib
 import os
@@ -30,7 +32,9 @@ class Ready(NamedTuple):
 
 
 class Check(NamedTuple):
-    """What others are compared with: evenly's model after a few rounds, and its accuracy after all."""
+    """What others are compared with: evenly's model after a few rounds, and its accuracy
+    after all.
+    """
 
     workload: Workload
     federation: Federation
@@ -38,7 +42,9 @@ class Check(NamedTuple):
     accuracy: float
 
 
-def measure(workload: Workload, entries: list[Entry], repeats: int, patience: float, folder: Path) -> dict[str, Any]:
+def measure(
+    workload: Workload, entries: list[Entry], repeats: int, patience: float, folder: Path
+) -> dict[str, Any]:
     """Everything about one workload, ready to be kept."""
     federation, source = workload.data()
     plan = folder / "plan.npz"
@@ -60,19 +66,26 @@ def measure(workload: Workload, entries: list[Entry], repeats: int, patience: fl
         assert check
         answers = in_turn(ready, repeats, patience)
     return {
-        "workload": workload.name, "data": source, "rounds": workload.rounds, "judged_round": workload.judged_round, "band": workload.band,
+        "workload": workload.name, "data": source, "rounds": workload.rounds,
+        "judged_round": workload.judged_round, "band": workload.band,
         "accuracy": {"evenly": check.accuracy, "rounds": workload.rounds},
         "contenders": {one.entry.name: kept(one, answers[one.entry.name]) for one in ready},
         "left_out": left_out,
     }  # fmt: skip
 
 
-def started(stack: contextlib.ExitStack, entry: Entry, workload: Workload, plan: Path, patience: float) -> Ready:
-    """The contender with the number of threads that was faster in a short trial; the other process is ended."""
+def started(
+    stack: contextlib.ExitStack, entry: Entry, workload: Workload, plan: Path, patience: float
+) -> Ready:
+    """The contender with the number of threads that was faster in a short trial; the other process
+    is ended.
+    """
     rounds = min(entry.rounds.get(workload.name, workload.rounds), workload.rounds)
     few = rounds if entry.whole or entry.family else max(rounds // 20, 1)
     tried: dict[int, tuple[float, Answer, contextlib.ExitStack, Contender]] = {}
-    for threads in [n for n in entry.threads if n == entry.threads[0] or n <= (os.cpu_count() or 1)]:
+    for threads in [
+        n for n in entry.threads if n == entry.threads[0] or n <= (os.cpu_count() or 1)
+    ]:
         inner = contextlib.ExitStack()
         process = inner.enter_context(contender(entry, plan, threads, entry.options))
         stack.push(inner)
@@ -86,19 +99,31 @@ def started(stack: contextlib.ExitStack, entry: Entry, workload: Workload, plan:
         if threads != best:
             inner.close()
     _, first, _, process = tried[best]
-    trial = {str(n): float(f"{ms / entry.runs:.4g}") for n, (ms, *_) in tried.items()} if len(tried) > 1 else {}
+    trial = (
+        {str(n): float(f"{ms / entry.runs:.4g}") for n, (ms, *_) in tried.items()}
+        if len(tried) > 1
+        else {}
+    )
     facts = {
-        "threads": best, "trial_ms_per_round": trial,
+        "threads": best,
+        "trial_ms_per_round": trial,
         "first_seconds": round(first.facts.get("first_seconds", first.facts["call_seconds"]), 2),
-        "compile_seconds": round(first.facts["compile_seconds"], 2) if "compile_seconds" in first.facts else None,
+        "compile_seconds": round(first.facts["compile_seconds"], 2)
+        if "compile_seconds" in first.facts
+        else None,
         "versions": process.versions,
-    }  # fmt: skip
-    say(f"{entry.name}: ready with {best} thread(s); ms per round in the trial: {trial or 'none was made'}")
+    }
+    say(
+        f"{entry.name}: ready with {best} thread(s); ms per round in the trial:"
+        f" {trial or 'none was made'}"
+    )
     return Ready(entry, process, rounds, first.model, facts)
 
 
 def contender(entry: Entry, plan: Path, threads: int, options: Any) -> Contender:
-    return Contender(entry.file, plan, dict(options), python=entry.python(), threads=threads, family=entry.family)
+    return Contender(
+        entry.file, plan, dict(options), python=entry.python(), threads=threads, family=entry.family
+    )
 
 
 def reference(one: Ready, workload: Workload, federation: Federation) -> Check:
@@ -110,18 +135,26 @@ def reference(one: Ready, workload: Workload, federation: Federation) -> Check:
 def checked(one: Ready, check: Check, plan: Path) -> dict[str, Any]:
     """Whether it learns what evenly learns. By entry.check:
 
-    first: it is evenly. given: it always takes the plan's batches. drawn: it does when asked to. Then parameters are compared after a few
-    rounds. accuracy: it draws its own batches, so that accuracy is compared after all rounds.
+    first: it is evenly. given: it always takes the plan's batches. drawn: it does when asked to.
+    Then parameters are compared after a few rounds. accuracy: it draws its own batches, so that
+    accuracy is compared after all rounds.
     """
     workload, how, difference, reached = check.workload, one.entry.check, None, None
     if how == "accuracy":
-        reached = workloads.accuracy(workload, check.federation, one.process.ask(workload.rounds).model)
+        reached = workloads.accuracy(
+            workload, check.federation, one.process.ask(workload.rounds).model
+        )
     elif how != "first":
         with asked_for_check(one, plan) as process:
             difference = furthest(process.ask(workload.judged_round).model, check.early)
-    agrees = how == "first" or judging.agreement(how, difference, None if reached is None else reached - check.accuracy, workload.band)
+    agrees = how == "first" or judging.agreement(
+        how, difference, None if reached is None else reached - check.accuracy, workload.band
+    )
     if not agrees:
-        say(f"{one.entry.name} did NOT learn the same: difference {difference}, accuracy {reached} against {check.accuracy}")
+        say(
+            f"{one.entry.name} did NOT learn the same: difference {difference}, accuracy {reached}"
+            f" against {check.accuracy}"
+        )
     return {"check": how, "difference": difference, "accuracy": reached, "agrees": agrees}
 
 
@@ -131,7 +164,9 @@ def asked_for_check(one: Ready, plan: Path) -> Iterator[Contender]:
     if one.entry.check != "drawn":
         yield one.process
         return
-    with contender(one.entry, plan, one.facts["threads"], {**one.entry.options, "drawn": True}) as process:
+    with contender(
+        one.entry, plan, one.facts["threads"], {**one.entry.options, "drawn": True}
+    ) as process:
         yield process
 
 
@@ -148,14 +183,21 @@ def in_turn(ready: list[Ready], repeats: int, patience: float) -> dict[str, list
             if i < one.entry.repeats:
                 machine.wait_for_quiet(patience)
                 answers[one.entry.name].append(one.process.ask(one.rounds))
-                say(f"{i + 1}/{repeats} {one.entry.name}: {answers[one.entry.name][-1].ms_per_round / one.entry.runs:.3g} ms per round")
+                say(
+                    f"{i + 1}/{repeats} {one.entry.name}:"
+                    f" {answers[one.entry.name][-1].ms_per_round / one.entry.runs:.3g} ms per round"
+                )
     return answers
 
 
 def kept(one: Ready, answers: list[Answer]) -> dict[str, Any]:
     """What is kept of a contender."""
     entry, last = one.entry, answers[-1]
-    whole = [float(f"{1e3 * a.facts['whole_seconds'] / one.rounds / entry.runs:.4g}") for a in answers if entry.options.get("apart")]
+    whole = [
+        float(f"{1e3 * a.facts['whole_seconds'] / one.rounds / entry.runs:.4g}")
+        for a in answers
+        if entry.options.get("apart")
+    ]
     return {
         "title": entry.title, "peer": entry.peer, "runs": entry.runs, "rounds": last.rounds,
         **judging.summary([a.ms_per_round / entry.runs for a in answers]),

@@ -1,4 +1,6 @@
-"""What the figures of `memory.py` say, as a table. Nothing is measured here, and nothing but Python is needed."""
+"""What the figures of `memory.py` say, as a table. Nothing is measured here, and nothing but Python
+is needed.
+"""
 
 from typing import Any
 
@@ -7,11 +9,17 @@ def table(found: dict[str, Any]) -> str:
     """One row for each case, and the machine they are of."""
     of = found["machine"]
     lines = [
-        "| data | clients | rows of a client | a round | lanes | program, MB | peak, MB | compiling, s |",
+        (
+            "| data | clients | rows of a client | a round | lanes | program, MB | peak, MB |"
+            " compiling, s |"
+        ),
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
         *(row(case) for case in found["cases"]),
     ]
-    taken = f"Taken {found['date']} on {of['cpu']}, {of['cores']} cores, JAX {found['versions']['jax']}."
+    taken = (
+        f"Taken {found['date']} on {of['cpu']}, {of['cores']} cores, JAX"
+        f" {found['versions']['jax']}."
+    )
     return "\n".join(lines) + f"\n\n{taken}"
 
 

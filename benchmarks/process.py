@@ -1,4 +1,6 @@
-"""A contender's process, seen from the one that measures: started, asked, and ended with all that it started."""
+"""A contender's process, seen from the one that measures: started, asked, and ended with all that
+it started.
+"""
 
 import contextlib
 import json
@@ -18,7 +20,8 @@ import watched
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 900.0  # seconds that an answer may take
-SETTINGS = ("XLA_FLAGS", "NPROC", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR")  # of this process, not of contenders
+# of this process, not of contenders
+SETTINGS = ("XLA_FLAGS", "NPROC", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR")
 
 
 class Stopped(RuntimeError):  # noqa: N818
@@ -41,25 +44,51 @@ class Answer(NamedTuple):
 
 
 def environment(threads: int) -> dict[str, str]:
-    """The same for everybody: one thread, or what the library does by itself where there are two."""
+    """The same for everybody: one thread, or what the library does by itself where there
+    are two.
+    """
     inherited = {k: v for k, v in os.environ.items() if k not in SETTINGS}
-    limits = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    limits = {
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+    }
     if threads == 1:
         limits |= {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1"}
-    alone = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_ENABLE_COMPILATION_CACHE": "false"}  # every compilation is a real one
+    # every compilation is a real one
+    alone = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_ENABLE_COMPILATION_CACHE": "false"}
     return inherited | limits | alone | {"PYTHONPATH": str(HERE)}
 
 
 class Contender:
     """The process. It sleeps while others are timed."""
 
-    def __init__(self, file: str, plan: Path, options: dict[str, Any], *, python: str | None, threads: int, family: bool) -> None:
+    def __init__(
+        self,
+        file: str,
+        plan: Path,
+        options: dict[str, Any],
+        *,
+        python: str | None,
+        threads: int,
+        family: bool,
+    ) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.family, self.errors, self.seen = family, Path(self.folder.name) / "errors.txt", set[watched.Process]()
-        command = [python or sys.executable, str(HERE / "contenders" / file), str(plan), json.dumps(options)]
+        self.family, self.errors, self.seen = (
+            family,
+            Path(self.folder.name) / "errors.txt",
+            set[watched.Process](),
+        )
+        command = [
+            python or sys.executable,
+            str(HERE / "contenders" / file),
+            str(plan),
+            json.dumps(options),
+        ]
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                command, env=environment(threads), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+                command, env=environment(threads), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=errors, text=True
             )  # fmt: skip
         try:
             self.versions: dict[str, str] = self._answer()["versions"]
@@ -70,7 +99,12 @@ class Contender:
     def __enter__(self) -> "Contender":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def ask(self, rounds: int) -> Answer:
@@ -138,4 +172,8 @@ def last_words(errors: str) -> str:
     "FileNotFoundError: 'plan.npz'"
     """
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    return re.sub(r"(?<![\w.:/])/(?:[^\s/'\"]+/)*", "", lines[-1]) if lines else "It stopped without a word."
+    return (
+        re.sub(r"(?<![\w.:/])/(?:[^\s/'\"]+/)*", "", lines[-1])
+        if lines
+        else "It stopped without a word."
+    )

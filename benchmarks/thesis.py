@@ -1,12 +1,15 @@
-"""The group-fairness study on Adult: evenly makes all of its trainings, Flower's simulation engine makes one of them.
+"""The group-fairness study on Adult: evenly makes all of its trainings, Flower's simulation engine
+makes one of them.
 
     python benchmarks/thesis.py            all cells and seeds: benchmarks/results/thesis.json
     python benchmarks/thesis.py --quick    to see that it works
 
-evenly executes thesis/adult-dirichlet as `evenly reproduce` does; its time includes reading the data, compilation and
-evaluation. Flower trains FedAvg once (5 clients, Dirichlet 0.5 over sex, logistic regression, batch 32, one epoch, rate 0.1) for a
-few rounds, from which a round is extrapolated. The same training is made by evenly too, on the same batches, and the two models are
-compared. Where only the core packages are installed, give the study as a file: `--write-plan` there, `--plan` here.
+evenly executes thesis/adult-dirichlet as `evenly reproduce` does; its time includes reading the
+data, compilation and evaluation. Flower trains FedAvg once (5 clients, Dirichlet 0.5 over sex,
+logistic regression, batch 32, one epoch, rate 0.1) for a few rounds, from which a round is
+extrapolated. The same training is made by evenly too, on the same batches, and the two models are
+compared. Where only the core packages are installed, give the study as a file: `--write-plan`
+there, `--plan` here.
 """
 
 import argparse
@@ -51,11 +54,15 @@ def study_plan(given: argparse.Namespace) -> StudyPlan:
     if given.plan:
         plan = StudyPlan.from_json(given.plan.read_text())
     else:
-        from evenly.experiment.config import read_packaged  # needs pydantic, which not every machine has
+        # needs pydantic, which not every machine has
+        from evenly.experiment.config import read_packaged
 
         plan = read_packaged(STUDY).study_plan(STUDY, quick=given.quick)
     cells = dict(list(plan.cells.items())[: given.cells])
-    return dataclasses.replace(plan, cells={k: dataclasses.replace(v, seeds=v.seeds[: given.seeds]) for k, v in cells.items()})
+    return dataclasses.replace(
+        plan,
+        cells={k: dataclasses.replace(v, seeds=v.seeds[: given.seeds]) for k, v in cells.items()},
+    )
 
 
 def first_of(plan: StudyPlan) -> StudyPlan:
@@ -71,7 +78,9 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def measure_study(plan: StudyPlan, patience: float) -> dict[str, Any]:
-    """The whole study in one call, compilation included; what of it is compilation is found on a small part beforehand."""
+    """The whole study in one call, compilation included; what of it is compilation is found on a
+    small part beforehand.
+    """
     small = first_of(plan)
     first, again = (seconds(lambda: execute_study(small)) for _ in range(2))
     jax.clear_caches()  # the study compiles once more
@@ -82,9 +91,11 @@ def measure_study(plan: StudyPlan, patience: float) -> dict[str, Any]:
     trainings = sum(len(cell.runs) for cell in study.cells.values())
     rounds = sum(len(cell.runs) * cell.rounds for cell in study.cells.values())
     return {
-        "cells": len(plan.cells), "seeds": len(next(iter(plan.cells.values())).seeds), "trainings": trainings, "training_rounds": rounds,
-        "seconds": round(took, 2), "compile_seconds": round(first - again, 2), "ms_per_round": round(1e3 * took / rounds, 4),
-        "megabytes": round(machine.peak_megabytes()), "others": round(machine.others(before, after), 2),
+        "cells": len(plan.cells), "seeds": len(next(iter(plan.cells.values())).seeds),
+        "trainings": trainings, "training_rounds": rounds, "seconds": round(took, 2),
+        "compile_seconds": round(first - again, 2), "ms_per_round": round(1e3 * took / rounds, 4),
+        "megabytes": round(machine.peak_megabytes()),
+        "others": round(machine.others(before, after), 2),
     }  # fmt: skip
 
 
@@ -111,7 +122,9 @@ class One:
         self.task = choose_model(cell.model, self.federation)
 
     def train(self, rounds: int) -> Trace:
-        return simulate(self.task, self.federation, [self.method], rounds, seeds=Seeds.all(self.seed))[0]
+        return simulate(
+            self.task, self.federation, [self.method], rounds, seeds=Seeds.all(self.seed)
+        )[0]
 
     def measure(self, rounds: int, patience: float) -> dict[str, Any]:
         self.train(rounds)  # compiles
@@ -119,18 +132,39 @@ class One:
         before = machine.ticks(os.getpid())
         ms = sorted(1e3 * seconds(lambda: self.train(rounds)) / rounds for _ in range(REPEATS))
         others = machine.others(before, machine.ticks(os.getpid()))
-        return {"rounds": rounds, "ms_per_round": round(ms[len(ms) // 2], 3), "range": [round(ms[0], 3), round(ms[-1], 3)],
-                "others": round(others, 2)}  # fmt: skip
+        return {
+            "rounds": rounds,
+            "ms_per_round": round(ms[len(ms) // 2], 3),
+            "range": [round(ms[0], 3), round(ms[-1], 3)],
+            "others": round(others, 2),
+        }
 
     def batches(self, rounds: int) -> dict[str, Any]:
         """What evenly will draw, for Flower's clients to use."""
-        planner = Planner(self.federation, self.method.work, [self.method.select], seeds=Seeds.all(self.seed), dropout=0.0)
+        planner = Planner(
+            self.federation,
+            self.method.work,
+            [self.method.select],
+            seeds=Seeds.all(self.seed),
+            dropout=0.0,
+        )
         none = np.zeros(0, np.int32)
-        block = planner.block(0, rounds, rounds=rounds, steps=rounds * planner.most_steps_per_round, stops=none, evaluate=none)
+        block = planner.block(
+            0,
+            rounds,
+            rounds=rounds,
+            steps=rounds * planner.most_steps_per_round,
+            stops=none,
+            evaluate=none,
+        )
         return {
-            "x": self.federation.x, "y": self.federation.y.astype(np.float32), "rate": np.float32(RATE),
-            "cohort": block.cohort, "first_step": block.first_step, "rows": block.rows,
-        }  # fmt: skip
+            "x": self.federation.x,
+            "y": self.federation.y.astype(np.float32),
+            "rate": np.float32(RATE),
+            "cohort": block.cohort,
+            "first_step": block.first_step,
+            "rows": block.rows,
+        }
 
 
 def measure_flower(one: One, rounds: int, patience: float) -> dict[str, Any]:
@@ -144,20 +178,38 @@ def measure_flower(one: One, rounds: int, patience: float) -> dict[str, Any]:
         machine.wait_for_quiet(patience)
         begun = time.perf_counter()  # the same clock in all processes
         files = [str(folder / "plan.npz"), str(folder / "out.npz")]
-        ended = watched.run([str(python), str(HERE / "flower_adult.py"), *files], environment, LIMIT)
+        ended = watched.run(
+            [str(python), str(HERE / "flower_adult.py"), *files], environment, LIMIT
+        )
         if ended.returncode != 0 or not (folder / "out.npz").exists():
-            raise RuntimeError(f"Flower's simulation failed with {ended.returncode}: {ended.errors.strip()[-2000:]}")
+            raise RuntimeError(
+                f"Flower's simulation failed with {ended.returncode}:"
+                f" {ended.errors.strip()[-2000:]}"
+            )
         with np.load(folder / "out.npz") as file:
-            stamps, impatient, model = file["stamps"], file["impatient"], {"w": file["w"], "b": file["b"]}
+            stamps, impatient, model = (
+                file["stamps"],
+                file["impatient"],
+                {"w": file["w"], "b": file["b"]},
+            )
     ms = np.sort(1e3 * np.diff(stamps)[1:])
     ours = one.train(rounds)
     return {
-        "rounds": rounds, "ms_per_round": round(float(np.median(ms)), 1), "range": [round(ms[0].item(), 1), round(ms[-1].item(), 1)],
+        "rounds": rounds,
+        "ms_per_round": round(float(np.median(ms)), 1),
+        "range": [round(ms[0].item(), 1), round(ms[-1].item(), 1)],
         "impatient_ms_per_round": round(1e3 * float(np.median(np.diff(impatient)[1:])), 1),
-        "first_seconds": round(stamps[1].item() - begun, 1), "megabytes": round(ended.megabytes), "left_processes": ended.left,
-        "accuracy": {"evenly": accuracy(one.federation, ours.model), "flower": accuracy(one.federation, model)},
-        "difference": max(float(np.abs(np.asarray(ours.model[name]) - model[name]).max()) for name in model),
-    }  # fmt: skip
+        "first_seconds": round(stamps[1].item() - begun, 1),
+        "megabytes": round(ended.megabytes),
+        "left_processes": ended.left,
+        "accuracy": {
+            "evenly": accuracy(one.federation, ours.model),
+            "flower": accuracy(one.federation, model),
+        },
+        "difference": max(
+            float(np.abs(np.asarray(ours.model[name]) - model[name]).max()) for name in model
+        ),
+    }
 
 
 def accuracy(federation: Federation, model: dict[str, Any]) -> float:
@@ -172,19 +224,37 @@ def say(text: str) -> None:
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Time the group-fairness study on Adult beside one training in Flower.")
-    parser.add_argument("--quick", action="store_true", help="a small part of the study, to see that it works")
+    parser = argparse.ArgumentParser(
+        description="Time the group-fairness study on Adult beside one training in Flower."
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a small part of the study, to see that it works"
+    )
     parser.add_argument("--cells", type=int, help="how many partitions; by default all")
     parser.add_argument("--seeds", type=int, help="how many seeds; by default all")
-    parser.add_argument("--flower-rounds", type=int, default=10, help="rounds of Flower's one training, at least 2")
+    parser.add_argument(
+        "--flower-rounds", type=int, default=10, help="rounds of Flower's one training, at least 2"
+    )
     parser.add_argument("--only", choices=("evenly", "flower"))
     parser.add_argument("--plan", type=Path, help="read the study from this file")
     parser.add_argument("--write-plan", type=Path, help="write the study to this file and stop")
-    parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for a quiet machine before each measurement")
-    parser.add_argument("--json", type=Path, help="where to keep the results; by default results/thesis.json if nothing is left out")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=20.0,
+        help="seconds to wait for a quiet machine before each measurement",
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        help="where to keep the results; by default results/thesis.json if nothing is left out",
+    )
     given = parser.parse_args()
     if given.flower_rounds < 2:
-        parser.error(f"--flower-rounds must be at least 2, because the first round is given apart, got {given.flower_rounds}.")
+        parser.error(
+            "--flower-rounds must be at least 2, because the first round is given apart, got"
+            f" {given.flower_rounds}."
+        )
     return given
 
 
@@ -211,14 +281,23 @@ def main() -> None:
     found = {
         "command": " ".join(["python benchmarks/thesis.py", *_asked(given)]),
         "date": datetime.date.today().isoformat(),
-        "machine": machine.description() | {"device": jax.devices()[0].device_kind, "load_average": load_average},
+        "machine": (
+            machine.description()
+            | {
+                "device": jax.devices()[0].device_kind,
+                "load_average": load_average,
+            }
+        ),
         "versions": machine.versions("evenly", "jax", "jaxlib", "numpy"),
         "settings": {"XLA_FLAGS": os.environ["XLA_FLAGS"], "flower": list(PINS)},
         **measure(given, plan),
     }
     found["ratios"] = conclusions(found)
     print(sentences(found))
-    whole = not (given.quick or given.cells or given.seeds or given.only or given.plan) and "flower" in found
+    whole = (
+        not (given.quick or given.cells or given.seeds or given.only or given.plan)
+        and "flower" in found
+    )
     if path := given.json or (KEPT if whole else None):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found, indent=1) + "\n")
@@ -226,7 +305,11 @@ def main() -> None:
 
 def _asked(given: argparse.Namespace) -> list[str]:
     """The options that change what is measured, as they were given."""
-    words = [f"--{name} {getattr(given, name)}" for name in ("cells", "seeds", "only") if getattr(given, name)]
+    words = [
+        f"--{name} {getattr(given, name)}"
+        for name in ("cells", "seeds", "only")
+        if getattr(given, name)
+    ]
     return [*(["--quick"] if given.quick else []), *words, f"--flower-rounds {given.flower_rounds}"]
 
 

@@ -5,7 +5,11 @@ from typing import Any
 import machine
 
 AGREEMENT = 1.0  # points of accuracy on the central test set
-NAMES = {"study": "evenly, the study", "one": "evenly, one training", "flower": "Flower, one training"}
+NAMES = {
+    "study": "evenly, the study",
+    "one": "evenly, one training",
+    "flower": "Flower, one training",
+}
 
 
 def conclusions(found: dict[str, Any]) -> dict[str, Any]:
@@ -28,8 +32,15 @@ def sentences(found: dict[str, Any]) -> str:
     lines = [*_study(found), *_one(found), *_flower(found)]
     shares = [found[name]["others"] for name in ("study", "one") if name in found]
     if shares:
-        quiet = "the machine was quiet" if max(shares) < machine.QUIET else "the machine was NOT quiet, and the figures are provisional"
-        lines.append(f"Other processes used up to {100 * max(shares):.0f} % of the machine while evenly was timed: {quiet}.")
+        quiet = (
+            "the machine was quiet"
+            if max(shares) < machine.QUIET
+            else "the machine was NOT quiet, and the figures are provisional"
+        )
+        lines.append(
+            f"Other processes used up to {100 * max(shares):.0f} % of the machine while evenly was"
+            f" timed: {quiet}."
+        )
     return "\n".join(lines)
 
 
@@ -37,11 +48,19 @@ def _study(found: dict[str, Any]) -> list[str]:
     if "study" not in found:
         return []
     study = found["study"]
-    size = f"{study['trainings']:,} trainings ({study['cells']} cells, {study['seeds']} seeds), {study['training_rounds']:,} rounds in all"
+    size = (
+        f"{study['trainings']:,} trainings ({study['cells']} cells, {study['seeds']} seeds),"
+        f" {study['training_rounds']:,} rounds in all"
+    )
     return [
-        f"{NAMES['study']}: {size}, in {study['seconds']:.1f} s, compilation included: {study['ms_per_round']:.3f} ms per round of each.",
-        f"Compilation takes about {study['compile_seconds']:.1f} s of it (first less second run of one cell and seed); "
-        f"peak memory {study['megabytes']} MB.",
+        (
+            f"{NAMES['study']}: {size}, in {study['seconds']:.1f} s, compilation included:"
+            f" {study['ms_per_round']:.3f} ms per round of each."
+        ),
+        (
+            f"Compilation takes about {study['compile_seconds']:.1f} s of it (first less second run"
+            f" of one cell and seed); peak memory {study['megabytes']} MB."
+        ),
     ]
 
 
@@ -49,7 +68,10 @@ def _one(found: dict[str, Any]) -> list[str]:
     if "one" not in found:
         return []
     one, (low, high) = found["one"], found["one"]["range"]
-    return [f"{NAMES['one']} of {one['rounds']} rounds, compiled: {one['ms_per_round']:.2f} ms per round ({low:.2f} to {high:.2f})."]
+    return [
+        f"{NAMES['one']} of {one['rounds']} rounds, compiled: {one['ms_per_round']:.2f} ms per"
+        f" round ({low:.2f} to {high:.2f})."
+    ]
 
 
 def _flower(found: dict[str, Any]) -> list[str]:
@@ -59,17 +81,30 @@ def _flower(found: dict[str, Any]) -> list[str]:
     seen = flower["accuracy"]
     verdict = "the same" if ratios["agreement_reached"] else "NOT the same"
     lines = [
-        f"{NAMES['flower']} of {flower['rounds']} rounds: {flower['ms_per_round']:.0f} ms per round ({low:.0f} to {high:.0f}), "
-        f"{flower['first_seconds']:.1f} s until the end of the first round, peak memory of all its processes {flower['megabytes']} MB.",
-        f"Flower looks for replies every 0.1 s; made to look every 2 ms, it takes {flower['impatient_ms_per_round']:.0f} ms per round.",
-        f"Both learnt {verdict}: {seen['evenly']:.2f} % (evenly) and {seen['flower']:.2f} % (Flower) right on the central test set after "
-        f"{flower['rounds']} rounds; parameters differ by {flower['difference']:.0e} at most.",
+        (
+            f"{NAMES['flower']} of {flower['rounds']} rounds: {flower['ms_per_round']:.0f} ms per"
+            f" round ({low:.0f} to {high:.0f}), {flower['first_seconds']:.1f} s until the end of"
+            f" the first round, peak memory of all its processes {flower['megabytes']} MB."
+        ),
+        (
+            "Flower looks for replies every 0.1 s; made to look every 2 ms, it takes"
+            f" {flower['impatient_ms_per_round']:.0f} ms per round."
+        ),
+        (
+            f"Both learnt {verdict}: {seen['evenly']:.2f} % (evenly) and {seen['flower']:.2f} %"
+            f" (Flower) right on the central test set after {flower['rounds']} rounds; parameters"
+            f" differ by {flower['difference']:.0e} at most."
+        ),
     ]
     if "faster_one" in ratios:
-        lines.append(f"One training is {ratios['faster_one']:.0f} times as fast in evenly, compilation and start-up apart.")
+        lines.append(
+            f"One training is {ratios['faster_one']:.0f} times as fast in evenly, compilation and"
+            " start-up apart."
+        )
     if "faster_study" in ratios:
         lines.append(
-            f"Per round of a training the study is {ratios['faster_study']:.0f} times as fast; at Flower's time per round it would take "
-            f"{ratios['flower_hours']:.1f} hours without start-up (computed, not run)."
+            f"Per round of a training the study is {ratios['faster_study']:.0f} times as fast; at"
+            f" Flower's time per round it would take {ratios['flower_hours']:.1f} hours without"
+            " start-up (computed, not run)."
         )
     return lines

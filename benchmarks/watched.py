@@ -1,7 +1,9 @@
-"""Run a command with everything that it starts in sight: its peak memory is added up, and what it leaves behind is ended.
+"""Run a command with everything that it starts in sight: its peak memory is added up, and what it
+leaves behind is ended.
 
-A peer that starts processes of its own (Ray does) is neither measured nor stopped by looking at the first one. Processes
-are told apart by number and start time, so that a number that was given away again is never touched. Linux only.
+A peer that starts processes of its own (Ray does) is neither measured nor stopped by looking at the
+first one. Processes are told apart by number and start time, so that a number that was given away
+again is never touched. Linux only.
 """
 
 import contextlib
@@ -35,7 +37,9 @@ class Watched(NamedTuple):
 def run(command: list[str], environment: dict[str, str], limit: float) -> Watched:
     """Run a command for at most `limit` seconds, then make sure that nothing of it goes on."""
     peak, seen = 0.0, set[Process]()
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as child:
         end = time.monotonic() + limit
         errors = ""
         while True:
@@ -58,7 +62,9 @@ def tree(root: int) -> set[Process]:
     children: dict[int, list[Process]] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit() and (fields := _fields(int(entry.name))):
-            children.setdefault(int(fields[1]), []).append(Process(int(entry.name), int(fields[19])))
+            children.setdefault(int(fields[1]), []).append(
+                Process(int(entry.name), int(fields[19]))
+            )
     fields = _fields(root)
     found, todo = set[Process](), [Process(root, int(fields[19]))] if fields else []
     while todo:
@@ -69,7 +75,9 @@ def tree(root: int) -> set[Process]:
 
 
 def memory(root: int) -> tuple[set[Process], float]:
-    """A process and all that it started, and the megabytes of them together; memory that they share is counted once."""
+    """A process and all that it started, and the megabytes of them together; memory that they share
+    is counted once.
+    """
     now = tree(root)
     return now, sum(_megabytes(process.pid) for process in now)
 

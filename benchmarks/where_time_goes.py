@@ -1,12 +1,15 @@
-"""Where the time of a simulation goes: every part is timed alone, or is what a run is shorter by without it.
+"""Where the time of a simulation goes: every part is timed alone, or is what a run is shorter by
+without it.
 
-    python benchmarks/where_time_goes.py [--repeats 7] [--only synthetic,adult,lenet] [--quick] [--json FILE]
+    python benchmarks/where_time_goes.py [--repeats 7] [--only synthetic,adult,lenet]
+                                         [--quick] [--json FILE]
 
-The workloads are those of `peers.py`: one run, and for linear models 144 runs together. CPU time of all threads is given, because it says
-more than the clock where others use the machine; the least of all repetitions, in which all parts take turns. A program is called again
-with the very blocks of rounds of a whole run, but told to leave something out: evaluations, local steps, or the look at the rows before
-training. Two other models tell the parts of a local step apart: one whose loss reads the rows and does nothing with them, and one whose
-loss does not even read them.
+The workloads are those of `peers.py`: one run, and for linear models 144 runs together. CPU time of
+all threads is given, because it says more than the clock where others use the machine; the least of
+all repetitions, in which all parts take turns. A program is called again with the very blocks of
+rounds of a whole run, but told to leave something out: evaluations, local steps, or the look at the
+rows before training. Two other models tell the parts of a local step apart: one whose loss reads
+the rows and does nothing with them, and one whose loss does not even read them.
 """
 
 import argparse
@@ -18,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-os.environ.setdefault("EVENLY_COMPILED", "off")  # or a second call would not say how long compiling takes
+# or a second call would not say how long compiling takes
+os.environ.setdefault("EVENLY_COMPILED", "off")
 
 import jax
 import jax.numpy as jnp
@@ -53,13 +57,26 @@ class Case(NamedTuple):
 
 def cases(names: list[str], quick: bool) -> list[Case]:
     """Fewer rounds where they are long: parts are given per round."""
-    one = [Case(WORKLOADS[name], 1, {"synthetic": 200, "adult": 100, "lenet": 1}[name]) for name in names]
-    many = [Case(WORKLOADS[name], TOGETHER, {"synthetic": 40, "adult": 10}[name]) for name in names if name != "lenet"]
-    return [case._replace(rounds=2, runs=min(case.runs, 12)) for case in one + many] if quick else one + many
+    one = [
+        Case(WORKLOADS[name], 1, {"synthetic": 200, "adult": 100, "lenet": 1}[name])
+        for name in names
+    ]
+    many = [
+        Case(WORKLOADS[name], TOGETHER, {"synthetic": 40, "adult": 10}[name])
+        for name in names
+        if name != "lenet"
+    ]
+    return (
+        [case._replace(rounds=2, runs=min(case.runs, 12)) for case in one + many]
+        if quick
+        else one + many
+    )
 
 
 class Recorder:
-    """Calls the program, and keeps what it was called with: the state as a copy, because the program may use its memory."""
+    """Calls the program, and keeps what it was called with: the state as a copy, because the
+    program may use its memory.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -68,7 +85,11 @@ class Recorder:
         self.calls.append((*given[:-1], jax.tree.map(np.array, given[-1])))
         return advance(*given)
 
-    def again(self, leave_out: Callable[[Any, Any], tuple[Any, Any]], model: Callable[[Task], Task] = lambda task: task) -> None:
+    def again(
+        self,
+        leave_out: Callable[[Any, Any], tuple[Any, Any]],
+        model: Callable[[Task], Task] = lambda task: task,
+    ) -> None:
         """All blocks, with the data, the block and the model changed."""
         for shape, inputs, block, state in self.calls:
             data, block = leave_out(inputs.data, block)
@@ -78,7 +99,9 @@ class Recorder:
 
 @record
 class Unproductive:
-    """A model with the parameters of another, and a loss without products. Its gradient is all but zero."""
+    """A model with the parameters of another, and a loss without products. Its gradient is all but
+    zero.
+    """
 
     task: Task
     reads: bool = static()  # whether the loss reads the rows
@@ -88,9 +111,16 @@ class Unproductive:
 
     def losses(self, params: Tree, shard: Shard) -> jax.Array:
         read = shard.weight  # with nothing at all, no loop would be left
-        if self.reads:  # one number of every line of the cache: adding up all of them would take longer than reading them
-            read = read * flat(shard.x)[:, :: CACHE_LINE // shard.x.dtype.itemsize].astype(jnp.float32).sum(1)
-        own, given = (jax.tree.leaves(tree)[0] for tree in (jax.eval_shape(self.task.init, jax.random.key(0)), params))
+        # one number of every line of the cache: adding up all of them would take longer than
+        # reading them
+        if self.reads:
+            read = read * flat(shard.x)[:, :: CACHE_LINE // shard.x.dtype.itemsize].astype(
+                jnp.float32
+            ).sum(1)
+        own, given = (
+            jax.tree.leaves(tree)[0]
+            for tree in (jax.eval_shape(self.task.init, jax.random.key(0)), params)
+        )
         one = given.reshape(-1, *given.shape[own.ndim :])[0]  # a number, or one for each run
         return 1e-9 * read.reshape(-1, *[1] * one.ndim) * one
 
@@ -138,14 +168,19 @@ class Spent(NamedTuple):
 
 
 def least(repeats: int, functions: dict[str, Callable[[], Any]]) -> dict[str, Spent]:
-    """All of them, taking turns: parts are differences, and a machine that others use is slower at one time than at another."""
+    """All of them, taking turns: parts are differences, and a machine that others use is slower at
+    one time than at another.
+    """
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in functions}
     for _ in range(1 + repeats):
         for name, function in functions.items():
             before = time.perf_counter(), time.process_time()
             function()
             found[name].append((time.perf_counter() - before[0], time.process_time() - before[1]))
-    return {name: Spent(*(min(times) for times in zip(*pairs[1:], strict=True))) for name, pairs in found.items()}
+    return {
+        name: Spent(*(min(times) for times in zip(*pairs[1:], strict=True)))
+        for name, pairs in found.items()
+    }
 
 
 def measure(case: Case, repeats: int) -> dict[str, Any]:
@@ -195,14 +230,23 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
         "compile_seconds": round(compiling, 1),
         "clock_ms": round(spent["all"].clock * per_round, 3),
         "cpu_ms": round(cpu["all"] * per_round, 3),
-        "parts_ms": {name: round(max(seconds, 0.0) * per_round, 3) for name, seconds in parts.items()},
+        "parts_ms": {
+            name: round(max(seconds, 0.0) * per_round, 3) for name, seconds in parts.items()
+        },
     }
 
 
 def draw(federation: Any, algorithm: Algorithm, case: Case, small: bool) -> None:
     """All blocks of a run, drawn and thrown away."""
     planner = Planner(federation, algorithm.work, [algorithm.select], seeds=Seeds(), dropout=0.0)
-    blocks = Blocks(planner, rounds=case.rounds, every=0, runs=case.runs, cells=1, most=block_rounds(case.rounds, small))
+    blocks = Blocks(
+        planner,
+        rounds=case.rounds,
+        every=0,
+        runs=case.runs,
+        cells=1,
+        most=block_rounds(case.rounds, small),
+    )
     start: int | None = 0
     while start is not None and (ahead := blocks.next(start)):
         start = ahead.stop
@@ -211,8 +255,12 @@ def draw(federation: Any, algorithm: Algorithm, case: Case, small: bool) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time the parts of a simulation.")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--only", default=",".join(WORKLOADS), help="workloads, separated by commas")
-    parser.add_argument("--quick", action="store_true", help="two rounds and few runs, to see that it works")
+    parser.add_argument(
+        "--only", default=",".join(WORKLOADS), help="workloads, separated by commas"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="two rounds and few runs, to see that it works"
+    )
     parser.add_argument("--json", type=Path, help="where to keep the results")
     given = parser.parse_args()
     program.record_compile_times()

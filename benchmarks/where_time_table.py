@@ -1,4 +1,6 @@
-"""What the figures of `where_time_goes.py` say, as a table. Nothing is timed here, and nothing but Python is needed."""
+"""What the figures of `where_time_goes.py` say, as a table. Nothing is timed here, and nothing but
+Python is needed.
+"""
 
 from typing import Any
 
@@ -20,11 +22,22 @@ def table(found: dict[str, Any]) -> str:
     cases = found["cases"]
     lines = [f"| ms per round | {' | '.join(cases)} |", f"| --- |{' ---: |' * len(cases)}"]
     for name, title in PARTS.items():
-        lines.append(f"| {title} | {' | '.join(short(case['parts_ms'][name]) for case in cases.values())} |")
-    for name, title in {"cpu_ms": "**all of it, CPU time**", "clock_ms": "all of it, by the clock"}.items():
+        lines.append(
+            f"| {title} | {' | '.join(short(case['parts_ms'][name]) for case in cases.values())} |"
+        )
+    for name, title in {
+        "cpu_ms": "**all of it, CPU time**",
+        "clock_ms": "all of it, by the clock",
+    }.items():
         lines.append(f"| {title} | {' | '.join(short(case[name]) for case in cases.values())} |")
-    lines.append(f"| per run, CPU time | {' | '.join(short(case['cpu_ms'] / case['runs']) for case in cases.values())} |")
-    lines.append(f"| compiling, seconds in all | {' | '.join(str(case['compile_seconds']) for case in cases.values())} |")
+    lines.append(
+        "| per run, CPU time |"
+        f" {' | '.join(short(case['cpu_ms'] / case['runs']) for case in cases.values())} |"
+    )
+    lines.append(
+        "| compiling, seconds in all |"
+        f" {' | '.join(str(case['compile_seconds']) for case in cases.values())} |"
+    )
     return "\n".join(lines)
 
 
@@ -32,10 +45,20 @@ def document(found: dict[str, Any]) -> str:
     """The table, and the machine it is of."""
     of = found["machine"]
     rounds = ", ".join(f"{case['rounds']:,} ({title})" for title, case in found["cases"].items())
-    where = f"{of['cores']} cores of an {of['cpu']}, JAX {found['versions']['jax']}, {found['date']}"
+    where = (
+        f"{of['cores']} cores of an {of['cpu']}, JAX {found['versions']['jax']}, {found['date']}"
+    )
     return f"{table(found)}\n\nRounds in a run: {rounds}. Measured on {where}."
 
 
 def short(ms: float) -> str:
     """Three digits, or so."""
-    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}" if ms >= 0.1 else f"{ms:.3f}"
+    return (
+        f"{ms:,.0f}"
+        if ms >= 100
+        else f"{ms:.1f}"
+        if ms >= 10
+        else f"{ms:.2f}"
+        if ms >= 0.1
+        else f"{ms:.3f}"
+    )

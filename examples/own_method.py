@@ -1,7 +1,9 @@
-"""Your own method: one record that computes coefficients, one METHOD that describes it, one line that registers it.
+"""Your own method: one record that computes coefficients, one METHOD that describes it, one line
+that registers it.
 
-The coefficient of a client is proportional to exp(loss / temperature). With a high temperature all clients count alike; with a
-low one, only the client with the largest loss counts. Run it with `python examples/own_method.py`.
+The coefficient of a client is proportional to exp(loss / temperature). With a high temperature all
+clients count alike; with a low one, only the client with the largest loss counts. Run it with
+`python examples/own_method.py`.
 """
 
 import evenly
@@ -15,7 +17,9 @@ from evenly.types import Array, Rule, Signals, Tree
 class Urgent(Rule):
     """Weigh clients by a softmax of their losses."""
 
-    temperature: float = leaf(default=1.0, above=0, doc="how much a difference in loss matters: less the larger it is")
+    temperature: float = leaf(
+        default=1.0, above=0, doc="how much a difference in loss matters: less the larger it is"
+    )
 
     @property
     def needs(self) -> frozenset[str]:
@@ -25,7 +29,9 @@ class Urgent(Rule):
         return softmax_shares(signals.loss / self.temperature, signals.returned), state
 
 
-METHOD = Method(name="urgent", title="Urgent", reference="this example", formula="aₖ ∝ exp(Fₖ / T)", rule=Urgent)
+METHOD = Method(
+    name="urgent", title="Urgent", reference="this example", formula="aₖ ∝ exp(Fₖ / T)", rule=Urgent
+)
 evenly.register(METHOD)
 
 
@@ -35,9 +41,14 @@ def main() -> None:
     print(f"{'method':24} {'average':>8} {'worst 10 %':>11} {'variance':>9}")
     methods = ["fedavg", "urgent(temperature=1)", "urgent(temperature=0.5)"]
     algorithms = [evenly.algorithm(text, learning_rate=0.01) for text in methods]
-    for text, trace in zip(methods, evenly.train(task, federation, algorithms, rounds=500), strict=True):
+    for text, trace in zip(
+        methods, evenly.train(task, federation, algorithms, rounds=500), strict=True
+    ):
         metrics = evenly.final_metrics(trace, "test")
-        print(f"{text:24} {metrics['average']:8.1f} {metrics['worst10']:11.1f} {metrics['variance']:9.0f}")
+        print(
+            f"{text:24} {metrics['average']:8.1f} {metrics['worst10']:11.1f}"
+            f" {metrics['variance']:9.0f}"
+        )
 
 
 if __name__ == "__main__":

@@ -31,9 +31,15 @@ def main() -> None:
     federation = evenly.synthetic(clients=50, features=30, classes=5)
     task = evenly.models.from_equinox(lambda key: Network(30, 5, key))
     for text in ("fedavg", "q-fedavg(q=2, lipschitz=1)"):
-        [trace] = simulate(task, federation, [evenly.algorithm(text, learning_rate=0.02)], rounds=300)
-        served = np.sort(100 * accuracy(trace.tables[-1, 2]))  # after the last round, on each client's test rows
-        print(f"{text:28} mean {served.mean():.1f} %, std {served.std():.1f} %; clients {' '.join(f'{a:.0f}' for a in served)}")
+        [trace] = simulate(
+            task, federation, [evenly.algorithm(text, learning_rate=0.02)], rounds=300
+        )
+        # after the last round, on each client's test rows
+        served = np.sort(100 * accuracy(trace.tables[-1, 2]))
+        print(
+            f"{text:28} mean {served.mean():.1f} %, std {served.std():.1f} %; clients"
+            f" {' '.join(f'{a:.0f}' for a in served)}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""One server round on plain vectors in float64, without a simulator: what the oracles are compared with."""
+"""One server round on plain vectors in float64, without a simulator: what the oracles are compared
+with.
+"""
 
 from typing import Any, NamedTuple
 
@@ -28,15 +30,25 @@ class Outcome(NamedTuple):
 
 
 @jax.jit
-def _rounds(rules: dict[str, Rule], signals: Signals, received: Any, trained: Any, states: Any) -> dict[str, tuple[Any, Any, Any]]:
-    """One round of every rule, in one program: compiling many small ones is what these tests would pay for."""
+def _rounds(
+    rules: dict[str, Rule], signals: Signals, received: Any, trained: Any, states: Any
+) -> dict[str, tuple[Any, Any, Any]]:
+    """One round of every rule, in one program: compiling many small ones is what these tests would
+    pay for.
+    """
     vectors = trained - received
     signals = signals._replace(gram=vectors @ vectors.T)
 
     def one(rule: Rule, state: Any) -> tuple[Any, Any, Any]:
         weights, state = rule.weigh(state, signals)
-        change, state = rule.step(state, signals._replace(gram=None), Effort((vectors**2).sum(1)), weights @ vectors)
-        moved = BlendingServer().update(change, (), received)[0] if isinstance(change, Blend) else received + change
+        change, state = rule.step(
+            state, signals._replace(gram=None), Effort((vectors**2).sum(1)), weights @ vectors
+        )
+        moved = (
+            BlendingServer().update(change, (), received)[0]
+            if isinstance(change, Blend)
+            else received + change
+        )
         return moved, weights, state
 
     return {name: one(rule, states[name]) for name, rule in rules.items()}
@@ -48,19 +60,27 @@ def _starts(rules: dict[str, Rule], everyone: Any) -> dict[str, Any]:
     return {name: rule.init(census) for name, rule in rules.items()}
 
 
-def aggregate(rule: Rule, received: Any, trained: Any, *, state: Any = None, **told: Any) -> Outcome:
-    """Weigh, add up, step, as the simulator does for one run; what is told is said at `aggregate_each`."""
-    return aggregate_each({"": rule}, received, trained, states=None if state is None else {"": state}, **told)[""]
+def aggregate(
+    rule: Rule, received: Any, trained: Any, *, state: Any = None, **told: Any
+) -> Outcome:
+    """Weigh, add up, step, as the simulator does for one run; what is told is said at
+    `aggregate_each`.
+    """
+    return aggregate_each(
+        {"": rule}, received, trained, states=None if state is None else {"": state}, **told
+    )[""]
 
 
 def aggregate_each(
-    rules: dict[str, Rule], received: Any, trained: Any, *, losses: Any = None, sizes: Any = None, returned: Any = None,
-    clients: Any = None, everyone: Any = None, chance: Any = (0.5, 0.5), tables: Any = None, unprivileged: Any = None,
-    cell_losses: Any = None, census: Census | None = None, states: Any = None, valid_tables: Any = None,
+    rules: dict[str, Rule], received: Any, trained: Any, *, losses: Any = None, sizes: Any = None,
+    returned: Any = None, clients: Any = None, everyone: Any = None, chance: Any = (0.5, 0.5),
+    tables: Any = None, unprivileged: Any = None, cell_losses: Any = None,
+    census: Census | None = None, states: Any = None, valid_tables: Any = None,
 ) -> dict[str, Outcome]:  # fmt: skip
     """The same round of each rule. `clients` sit in the slots; `everyone` has these sizes.
 
-    There are two groups and two labels unless `census` says otherwise; `tables` are counts [K, groups, labels, outcomes].
+    There are two groups and two labels unless `census` says otherwise; `tables` are counts [K,
+    groups, labels, outcomes].
     """
     count = len(trained)
     sizes = np.ones(count) if sizes is None else np.asarray(sizes)
@@ -73,14 +93,31 @@ def aggregate_each(
         chance=np.asarray(chance, np.float64),
         table=np.asarray(np.ones((count, 2, 2, 2)) if tables is None else tables, np.float64),
         unprivileged=np.asarray(sizes / 2 if unprivileged is None else unprivileged, np.float64),
-        valid_table=np.asarray(np.ones((count, 2, 2, 2)) if valid_tables is None else valid_tables, np.float64),
-        cell_loss=np.asarray(np.ones((count, 2, 2)) if cell_losses is None else cell_losses, np.float64),
+        valid_table=np.asarray(
+            np.ones((count, 2, 2, 2)) if valid_tables is None else valid_tables, np.float64
+        ),
+        cell_loss=np.asarray(
+            np.ones((count, 2, 2)) if cell_losses is None else cell_losses, np.float64
+        ),
     )  # pyright: ignore[reportArgumentType]
     with jax.enable_x64(True):
         if states is None:
-            states = _starts(rules, everyone) if census is None else {name: rule.init(census) for name, rule in rules.items()}
-        found = _rounds(rules, signals, np.asarray(received, np.float64), np.asarray(trained, np.float64), states)
-        return {name: Outcome(*(jax.tree.map(np.asarray, part) for part in one)) for name, one in found.items()}
+            states = (
+                _starts(rules, everyone)
+                if census is None
+                else {name: rule.init(census) for name, rule in rules.items()}
+            )
+        found = _rounds(
+            rules,
+            signals,
+            np.asarray(received, np.float64),
+            np.asarray(trained, np.float64),
+            states,
+        )
+        return {
+            name: Outcome(*(jax.tree.map(np.asarray, part) for part in one))
+            for name, one in found.items()
+        }
 
 
 class Round(NamedTuple):
@@ -97,11 +134,24 @@ class Round(NamedTuple):
     cell_losses: Any = None  # [K, 2, 2]
 
     def only(self, kept: Any) -> "Round":
-        """Some slots, perhaps in another order; the others still exist, but are not in the round."""
+        """Some slots, perhaps in another order; the others still exist, but are not in
+        the round.
+        """
         clients = np.arange(len(self.sizes)) if self.clients is None else self.clients
         everyone = self.sizes if self.everyone is None else self.everyone
-        of_groups = (None if own is None else own[kept] for own in (self.tables, self.unprivileged, self.cell_losses))
-        return Round(self.received, self.trained[kept], self.losses[kept], self.sizes[kept], clients[kept], everyone, *of_groups)
+        of_groups = (
+            None if own is None else own[kept]
+            for own in (self.tables, self.unprivileged, self.cell_losses)
+        )
+        return Round(
+            self.received,
+            self.trained[kept],
+            self.losses[kept],
+            self.sizes[kept],
+            clients[kept],
+            everyone,
+            *of_groups,
+        )
 
     def apply(self, rule: Rule, returned: Any = None) -> Outcome:
         return aggregate(rule, returned=returned, **self._asdict())
@@ -125,14 +175,23 @@ def rounds(draw: Any, counts: tuple[int, ...] = (1, 2, 4)) -> Round:
 
 @st.composite
 def grouped_rounds(draw: Any, counts: tuple[int, ...] = (1, 2, 4)) -> Round:
-    """Rounds whose clients also have groups and labels; combinations may be missing, but no client is empty."""
+    """Rounds whose clients also have groups and labels; combinations may be missing, but no client
+    is empty.
+    """
     case = draw(rounds(counts))
     count = len(case.losses)
-    tables = draw(arrays(np.int64, (count, 2, 2, 2), elements=st.sampled_from([0, 0, 1, 2, 5, 9, 40])))
+    tables = draw(
+        arrays(np.int64, (count, 2, 2, 2), elements=st.sampled_from([0, 0, 1, 2, 5, 9, 40]))
+    )
     tables[:, 1, 1, 1] += tables.sum((1, 2, 3)) == 0
     cells = tables.sum(3)
     cell_losses = cells * draw(arrays(np.float64, (count, 2, 2), elements=st.floats(1e-3, 5)))
-    return case._replace(sizes=cells.sum((1, 2)), tables=tables, unprivileged=cells[:, 0].sum(1), cell_losses=cell_losses)
+    return case._replace(
+        sizes=cells.sum((1, 2)),
+        tables=tables,
+        unprivileged=cells[:, 0].sum(1),
+        cell_losses=cell_losses,
+    )
 
 
 powers = st.one_of(st.sampled_from([0.0, 0.001, 0.1, 1.0, 2.0, 5.0, 15.0]), st.floats(0, 15))

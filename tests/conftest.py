@@ -1,7 +1,9 @@
-"""What every test shares: a quiet JAX, one tiny federation, and simulations that are made once and read often.
+"""What every test shares: a quiet JAX, one tiny federation, and simulations that are made once and
+read often.
 
-Compiling is what tests pay for. Programs are compiled without most optimisations and kept in a cache that the workers share and that
-outlives the test run (`.jax_cache`, or wherever JAX_COMPILATION_CACHE_DIR points), and `simulated` remembers every run it made.
+Compiling is what tests pay for. Programs are compiled without most optimisations and kept in a
+cache that the workers share and that outlives the test run (`.jax_cache`, or wherever
+JAX_COMPILATION_CACHE_DIR points), and `simulated` remembers every run it made.
 """
 
 import gc
@@ -13,12 +15,17 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
-os.environ["EVENLY_COMPILED"] = "off"  # whatever a test does to JAX's settings, nothing is written into the user's home
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # thousands of tests compute with a few hundred small programs
+# whatever a test does to JAX's settings, nothing is written into the user's home
+os.environ["EVENLY_COMPILED"] = "off"
+# thousands of tests compute with a few hundred small programs
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-if metadata.version("jaxlib").startswith("0.10."):  # XLA ends a process that names a flag it does not know
+# XLA ends a process that names a flag it does not know
+if metadata.version("jaxlib").startswith("0.10."):
     # Programs compile in half the time without the newer emitters.
-    os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}"
+    os.environ["XLA_FLAGS"] = (
+        f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}"
+    )
 
 import jax
 import pytest
@@ -31,31 +38,43 @@ from evenly.types import Trace
 from tests import federations
 from tests.simulations import Simulated
 
-gc.set_threshold(200_000, 20, 50)  # tracing makes millions of short-lived objects: looking for cycles took a tenth of the time
+# tracing makes millions of short-lived objects: looking for cycles took a tenth of the time
+gc.set_threshold(200_000, 20, 50)
 set_flags()  # before anything is computed: tests train as everybody does
 
-quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
+quiet = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+}
 settings.register_profile("local", max_examples=40, **quiet)
 settings.register_profile("ci", max_examples=40, derandomize=True, **quiet)
-settings.register_profile("thorough", max_examples=600, **quiet)  # pytest --hypothesis-profile thorough
+# pytest --hypothesis-profile thorough
+settings.register_profile("thorough", max_examples=600, **quiet)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 MOST_MAPS = 40_000
 LONG = (
-    "flower/test_deploy", "test_cluster", "test_methods", "test_commands_in_docs", "test_networks", "flower/test_every", "test_killed",
-    "test_hostile", "test_cli", "test_frl_and", "test_streaming", "test_tuning", "flower/", "browser/", "simulate/", "test_ballots",
+    "flower/test_deploy", "test_cluster", "test_methods", "test_commands_in_docs", "test_networks",
+    "flower/test_every", "test_killed", "test_hostile", "test_cli", "test_frl_and",
+    "test_streaming", "test_tuning", "flower/", "browser/", "simulate/", "test_ballots",
 )  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long begin first, so that at the end no worker is left alone with one."""
-    items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid.partition("::")[0]), len(LONG)))
+    items.sort(
+        key=lambda item: next(
+            (i for i, name in enumerate(LONG) if name in item.nodeid.partition("::")[0]), len(LONG)
+        )
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_programs() -> Iterator[None]:
-    """Let go of compiled programs before the process reaches the kernel's limit on memory maps (65,530 on most machines)."""
+    """Let go of compiled programs before the process reaches the kernel's limit on memory maps
+    (65,530 on most machines).
+    """
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
@@ -64,7 +83,9 @@ def few_programs() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny() -> Federation:
-    """Six clients of 4 to 40 rows, three classes, two groups; the smallest has no validation rows."""
+    """Six clients of 4 to 40 rows, three classes, two groups; the smallest has no
+    validation rows.
+    """
     return federations.tiny()
 
 
@@ -91,8 +112,19 @@ def registries() -> Iterator[None]:
     from evenly.algorithms import METHODS
     from evenly.datasets import DATASETS
 
-    known = (METHODS, DATASETS, metrics.METRICS, metrics.GROUP_METRICS, metrics.EQUITY_METRICS, metrics.RUN_METRICS)
-    before, own, loaded = [dict(entries) for entries in known], set(registry._own), dict(plugins._loaded)
+    known = (
+        METHODS,
+        DATASETS,
+        metrics.METRICS,
+        metrics.GROUP_METRICS,
+        metrics.EQUITY_METRICS,
+        metrics.RUN_METRICS,
+    )
+    before, own, loaded = (
+        [dict(entries) for entries in known],
+        set(registry._own),
+        dict(plugins._loaded),
+    )
     yield
     plugins._loaded.clear()
     plugins._loaded.update(loaded)

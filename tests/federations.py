@@ -21,12 +21,22 @@ def tiny(classes: int = 3) -> Federation:
         ys.append((x @ own + draw.gumbel(size=(size, classes))).argmax(1))
     owner = np.repeat([f"client {k}" for k in range(len(SIZES))], SIZES)
     group = draw.choice(["a", "b"], len(owner))
-    federation = Federation.from_arrays(np.concatenate(xs), np.concatenate(ys), owner, group=group, name="tiny")
-    return replace(federation, central=federation.test.rows[::2], client_group=np.array([0, 0, 1, 1, 2, 2], np.int32))
+    federation = Federation.from_arrays(
+        np.concatenate(xs), np.concatenate(ys), owner, group=group, name="tiny"
+    )
+    return replace(
+        federation,
+        central=federation.test.rows[::2],
+        client_group=np.array([0, 0, 1, 1, 2, 2], np.int32),
+    )
 
 
-def with_broken_clients(federation: Federation, clients: tuple[int, ...], value: float = 1e30) -> Federation:
-    """The same rows, but the training features of some clients are so large that their training overflows."""
+def with_broken_clients(
+    federation: Federation, clients: tuple[int, ...], value: float = 1e30
+) -> Federation:
+    """The same rows, but the training features of some clients are so large that their training
+    overflows.
+    """
     x = federation.x.copy()
     for k in clients:
         x[federation.train.of(k)] = value

@@ -1,8 +1,9 @@
-"""What is on the pages of the documentation: blocks of code, in order, and what their authors said about running them.
+"""What is on the pages of the documentation: blocks of code, in order, and what their authors said
+about running them.
 
 A comment before a block says how it is tested, visibly in the source of the page:
 
-    <!-- not run: why -->            the block is only read; `evenly` commands in it must still parse
+    <!-- not run: why -->            the block is only read; its `evenly` commands must parse
     <!-- needs data: adult, mnist --> it runs where the files of these data sets are
 
 A fenced block with `title="name"` is written into the folder in which the page's commands run.
@@ -17,7 +18,22 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHELLS = {"sh", "bash", "shell", "console"}
-PROGRAMS = {"cd", "docker", "evenly", "export", "git", "make", "mlflow", "pip", "pytest", "python", "ray", "tensorboard", "uv", "wandb"}
+PROGRAMS = {
+    "cd",
+    "docker",
+    "evenly",
+    "export",
+    "git",
+    "make",
+    "mlflow",
+    "pip",
+    "pytest",
+    "python",
+    "ray",
+    "tensorboard",
+    "uv",
+    "wandb",
+}
 SAID = re.compile(r"<!-- (not run|needs data): (.*?) -->")
 FENCE = re.compile(r"^( *)(```+|~~~+)\s*([\w-]*)(.*)$")
 BREAKS = {"|", ">", ">>", "&&", "||", ";", "&"}
@@ -63,13 +79,25 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def _block(language: str, body: list[str], line: int, said: dict[str, str], title: str) -> Block:
     first = (body[0].removeprefix("$ ").split() or [""])[0] if body else ""
-    kind = "file" if title else "python" if language == "python" else "shell" if language in SHELLS or first in PROGRAMS else "other"
+    kind = (
+        "file"
+        if title
+        else (
+            "python"
+            if language == "python"
+            else "shell"
+            if language in SHELLS or first in PROGRAMS
+            else "other"
+        )
+    )
     needs = tuple(name.strip() for name in said.get("needs data", "").split(",") if name.strip())
     return Block(kind, "\n".join(body) + "\n", line, title, said.get("not run", ""), needs)
 
 
 def commands(block: Block) -> Iterator[list[str]]:
-    """The commands of a shell block as words; comments are left out, and so is what follows a pipe or a redirection."""
+    """The commands of a shell block as words; comments are left out, and so is what follows a pipe
+    or a redirection.
+    """
     for line in re.sub(r"\\\n\s*", " ", block.text).splitlines():
         words = shlex.split(line.removeprefix("$ "), comments=True)
         stop = next((i for i, word in enumerate(words) if word in BREAKS), len(words))
@@ -79,6 +107,11 @@ def commands(block: Block) -> Iterator[list[str]]:
 
 def inline_commands(page: Path) -> Iterator[list[str]]:
     """The `evenly ...` commands inside the sentences of a page."""
-    fenced = re.sub(r"^( *)(```+|~~~+).*?^\1?\2`*$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for text in re.findall(r"`(evenly(?: [^`\n]+)?)`", "\n".join(line for line in fenced.splitlines() if not line.startswith("    "))):
+    fenced = re.sub(
+        r"^( *)(```+|~~~+).*?^\1?\2`*$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL
+    )
+    for text in re.findall(
+        r"`(evenly(?: [^`\n]+)?)`",
+        "\n".join(line for line in fenced.splitlines() if not line.startswith("    ")),
+    ):
         yield shlex.split(text)

@@ -18,19 +18,30 @@ COMMON = {"batch_size": 5}  # several batches for most clients, the last one par
 
 
 def algorithms(text: str) -> list[Algorithm]:
-    """Every run that the notation stands for, with the sampling and batches of the tests unless it names others."""
-    return [m for composition in parse_list(text) for v in variants(composition, COMMON, COHORT) for m in v.members]
+    """Every run that the notation stands for, with the sampling and batches of the tests unless it
+    names others.
+    """
+    return [
+        m
+        for composition in parse_list(text)
+        for v in variants(composition, COMMON, COHORT)
+        for m in v.members
+    ]
 
 
 def task_for(name: str, task: Task, federation: Federation) -> Task:
     """The task, or for methods that rank edges a small network that has nothing but edges."""
     if METHODS[name].network is None:
         return task
-    return MLP(features=federation.x.shape[1], classes=len(federation.labels), hidden=(6,), bias=False)
+    return MLP(
+        features=federation.x.shape[1], classes=len(federation.labels), hidden=(6,), bias=False
+    )
 
 
 class Simulated:
-    """simulated(text, rounds=...) is the trace of one run; simulated.all(...) those of several runs made together."""
+    """simulated(text, rounds=...) is the trace of one run; simulated.all(...) those of several runs
+    made together.
+    """
 
     def __init__(self, task: Task, federation: Federation) -> None:
         self.task, self.federation = task, federation
@@ -43,7 +54,13 @@ class Simulated:
     def all(self, text: str, rounds: int, **options: Any) -> list[Trace]:
         name = f"{text} {rounds} {options}"
         if name not in self._made:
-            self._made[name] = simulate(self.task, self.federation, algorithms(text), rounds, **{"seeds": Seeds(), **options})
+            self._made[name] = simulate(
+                self.task,
+                self.federation,
+                algorithms(text),
+                rounds,
+                **{"seeds": Seeds(), **options},
+            )
         return self._made[name]
 
 
@@ -58,6 +75,8 @@ def same_bits(a: Trace, b: Trace) -> None:
     """Fail unless two traces are equal to the last bit, everywhere."""
     assert jax.tree.structure(a) == jax.tree.structure(b)
     for name in Trace._fields:
-        for x, y in zip(jax.tree.leaves(getattr(a, name)), jax.tree.leaves(getattr(b, name)), strict=True):
+        for x, y in zip(
+            jax.tree.leaves(getattr(a, name)), jax.tree.leaves(getattr(b, name)), strict=True
+        ):
             np.testing.assert_array_equal(x, y, err_msg=name)
             assert np.asarray(x).dtype == np.asarray(y).dtype, name

@@ -1,4 +1,6 @@
-"""Studies made up from counts, so that choices, findings and reports can be tested without training anything."""
+"""Studies made up from counts, so that choices, findings and reports can be tested without training
+anything.
+"""
 
 from collections.abc import Sequence
 
@@ -26,7 +28,9 @@ METHODS = (
 
 
 def people(accuracy: float, eod: float, rows: int = 1000) -> np.ndarray:
-    """Counts [2, 2, 2] of a model with this accuracy for either side and this gap in true positive rates (unprivileged lower)."""
+    """Counts [2, 2, 2] of a model with this accuracy for either side and this gap in true positive
+    rates (unprivileged lower).
+    """
     hit = np.array([accuracy - eod, accuracy])
     table = np.zeros((2, 2, 2))
     table[:, 1, 1], table[:, 1, 0] = hit, 1 - hit
@@ -34,8 +38,16 @@ def people(accuracy: float, eod: float, rows: int = 1000) -> np.ndarray:
     return np.round(rows * table).astype(np.int32)
 
 
-def trace(central: np.ndarray, valid: np.ndarray, weights: Sequence[float] = (0.5, 0.5), *, rounds: int = 3) -> Trace:
-    """Two clients: the first has 20 unprivileged people of 100 in training, the second 60 of 200; validation rows are the first's."""
+def trace(
+    central: np.ndarray,
+    valid: np.ndarray,
+    weights: Sequence[float] = (0.5, 0.5),
+    *,
+    rounds: int = 3,
+) -> Trace:
+    """Two clients: the first has 20 unprivileged people of 100 in training, the second 60 of 200;
+    validation rows are the first's.
+    """
     tables = np.zeros((1, 3, 2, 2, 2, 2), np.int32)
     tables[0, 0, :, :, 0, 0] = [[20, 80], [60, 140]]
     tables[0, 1, 0] = valid
@@ -74,7 +86,17 @@ def federation() -> Federation:
 
 
 def comparison(runs: list[Run]) -> Comparison:
-    return Comparison("invented", federation(), "natural", "Logistic", runs, 3, "evenly reproduce invented", 1.0, {"evenly": "0.1.0"})
+    return Comparison(
+        "invented",
+        federation(),
+        "natural",
+        "Logistic",
+        runs,
+        3,
+        "evenly reproduce invented",
+        1.0,
+        {"evenly": "0.1.0"},
+    )
 
 
 def study(
@@ -84,7 +106,9 @@ def study(
     data: str = "adult-sex",
     name: str = "thesis/adult-dirichlet",
 ) -> Study:
-    """Reweighing takes 0.1 off the gap; FedCvg-Ratio's memory does nothing; all else is noise of the seed."""
+    """Reweighing takes 0.1 off the gap; FedCvg-Ratio's memory does nothing; all else is noise of
+    the seed.
+    """
     plans = {
         f"{alpha:g}": Plan(
             name=name,
@@ -98,8 +122,13 @@ def study(
         for alpha in alphas
     }
     plan = StudyPlan(name=name, chosen=("learning_rate",), cells=plans)
-    cells = {cell: comparison([run for v in own.variants() for run in _runs(v.label, seeds)]) for cell, own in plans.items()}
-    outcomes = [outcome for cell, found in cells.items() for outcome in choose(cell, found, plan.chosen)]
+    cells = {
+        cell: comparison([run for v in own.variants() for run in _runs(v.label, seeds)])
+        for cell, own in plans.items()
+    }
+    outcomes = [
+        outcome for cell, found in cells.items() for outcome in choose(cell, found, plan.chosen)
+    ]
     return Study(plan, cells, outcomes, 2.0)
 
 
@@ -107,7 +136,15 @@ def _runs(label: str, seeds: Sequence[int]) -> list[Run]:
     found = []
     for seed in seeds:
         noise = np.random.default_rng([seed, len(label.replace("0.9", "0.5"))]).uniform(-0.01, 0.01)
-        table = people(0.8 + noise, 0.15 + noise - 0.1 * ("reweigh" in label) + 0.02 * ("0.01" in label))
-        weights = (1.0, 0.0) if "alpha=0.01" in label else (0.25, 0.75) if "ratio" in label else (1 / 3, 2 / 3)
+        table = people(
+            0.8 + noise, 0.15 + noise - 0.1 * ("reweigh" in label) + 0.02 * ("0.01" in label)
+        )
+        weights = (
+            (1.0, 0.0)
+            if "alpha=0.01" in label
+            else (0.25, 0.75)
+            if "ratio" in label
+            else (1 / 3, 2 / 3)
+        )
         found.append(Run(label, label.partition("(")[0], {}, seed, trace(table, table, weights)))
     return found

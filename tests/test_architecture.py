@@ -16,7 +16,18 @@ from evenly.algorithms import METHODS
 SOURCE = Path(evenly.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 VAGUE = {"utils", "util", "helpers", "helper", "misc", "base", "common", "core", "tools", "stuff"}
-HEAVY = {"pandas", "pyarrow", "altair", "typer", "rich", "pydantic", "torch", "flwr", "matplotlib", "scipy.stats"}
+HEAVY = {
+    "pandas",
+    "pyarrow",
+    "altair",
+    "typer",
+    "rich",
+    "pydantic",
+    "torch",
+    "flwr",
+    "matplotlib",
+    "scipy.stats",
+}
 
 
 def name(path: Path) -> str:
@@ -41,14 +52,25 @@ def test_every_module_says_what_it_is_for(path: Path):
 
 
 def test_no_module_at_the_top_bears_the_name_of_a_public_function_or_class():
-    """`evenly.audit` is a function, so the package is `evenly.auditing`: one name cannot be both."""
-    modules = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    """`evenly.audit` is a function, so the package is `evenly.auditing`: one name cannot
+    be both.
+    """
+    modules = {
+        path.stem
+        for path in SOURCE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
     assert modules & set(evenly.__all__) == set(evenly._MODULES)
     assert modules.isdisjoint(evenly._HOME)
 
 
 def test_a_class_name_occurs_once():
-    found = [node.name for path in MODULES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    found = [
+        node.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
     assert {name for name, count in Counter(found).items() if count > 1} == set()
 
 
@@ -60,7 +82,10 @@ def test_folders_can_be_looked_through():
 @pytest.mark.parametrize("path", MODULES, ids=name)
 def test_randomness_is_never_global(path: Path):
     assert not re.search(
-        r"np\.random\.(seed|rand|randn|choice|permutation|shuffle|normal)\(|^import random\b|^from random\b", path.read_text(), re.M
+        r"np\.random\.(seed|rand|randn|choice|permutation|shuffle|normal)\(|^import random\b|^from"
+        r" random\b",
+        path.read_text(),
+        re.M,
     )
 
 
@@ -74,7 +99,13 @@ def test_a_method_is_one_file_that_cites_its_paper(name: str):
     assert re.search(rf"\b{author[0]}\b", module.__doc__), f"the docstring names {author[0]}"
 
 
-CORE = ("evenly.metrics", "evenly.models", "evenly.datasets", "evenly.algorithms", "evenly.simulate")
+CORE = (
+    "evenly.metrics",
+    "evenly.models",
+    "evenly.datasets",
+    "evenly.algorithms",
+    "evenly.simulate",
+)
 IMPORTED = f"""
 import importlib, sys
 for module in {CORE}:
@@ -84,7 +115,9 @@ for module in {CORE}:
 
 
 def test_the_core_imports_nothing_heavy():
-    ended = subprocess.run([sys.executable, "-W", "error", "-c", IMPORTED], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORTED], capture_output=True, text=True, timeout=60
+    )
     assert ended.returncode == 0, ended.stderr
     lines = [line.split() for line in ended.stdout.splitlines()]
     assert [module for module, *_ in lines] == list(CORE)
@@ -101,6 +134,8 @@ print(jax.config.jax_enable_x64)
 
 
 def test_importing_leaves_the_environment_and_the_settings_of_jax_alone():
-    ended = subprocess.run([sys.executable, "-c", UNTOUCHED], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", UNTOUCHED], capture_output=True, text=True, timeout=60
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip() == "False"

@@ -30,8 +30,9 @@ def module(monkeypatch: pytest.MonkeyPatch):
 
 def one(ms: float, *, title: str = "it", peer: bool = True, agrees: bool = True, **more) -> dict:
     return {
-        "title": title, "peer": peer, "agrees": agrees, "runs": 1, "rounds": 200, "ms_per_round": ms, "range": [ms, ms], "all": [ms],
-        "first_seconds": 1.0, "compile_seconds": None, "megabytes": 300, "threads": 1, "others": [0.01], "check": "given",
+        "title": title, "peer": peer, "agrees": agrees, "runs": 1, "rounds": 200,
+        "ms_per_round": ms, "range": [ms, ms], "all": [ms], "first_seconds": 1.0,
+        "compile_seconds": None, "megabytes": 300, "threads": 1, "others": [0.01], "check": "given",
         "difference": 1e-6, "accuracy": None, **more,
     }  # fmt: skip
 
@@ -39,20 +40,27 @@ def one(ms: float, *, title: str = "it", peer: bool = True, agrees: bool = True,
 def found(**changed: dict) -> dict:
     """Made-up results: evenly takes 1 ms, C 0.25, a peer 8."""
     contenders = {
-        "evenly": one(1.0, title="evenly", peer=False, compile_seconds=2.0, difference=None, check="first"),
+        "evenly": one(
+            1.0, title="evenly", peer=False, compile_seconds=2.0, difference=None, check="first"
+        ),
         "evenly144": one(0.1, title="evenly144", peer=False, compile_seconds=3.0),
         "c": one(0.25, title="C", peer=False),
         "fedjax": one(8.0, title="fedjax"),
         "torch_lean": one(20.0, title="lean"),
     }
     return {
-        "workload": "synthetic", "judged_round": 10, "band": 3.0, "accuracy": {"evenly": 50.0, "rounds": 200}, "left_out": {},
+        "workload": "synthetic", "judged_round": 10, "band": 3.0,
+        "accuracy": {"evenly": 50.0, "rounds": 200}, "left_out": {},
         "contenders": contenders | changed,
     }  # fmt: skip
 
 
 def test_medians_and_ranges(module):
-    assert module("judging").summary([2.0, 1.0, 5.0]) == {"ms_per_round": 2.0, "range": [1.0, 5.0], "all": [2.0, 1.0, 5.0]}
+    assert module("judging").summary([2.0, 1.0, 5.0]) == {
+        "ms_per_round": 2.0,
+        "range": [1.0, 5.0],
+        "all": [2.0, 1.0, 5.0],
+    }
 
 
 def test_targets_that_are_reached(module):
@@ -64,10 +72,18 @@ def test_targets_that_are_reached(module):
 
 def test_targets_that_are_missed_are_said_to_be(module):
     judging = module("judging")
-    poor = found(evenly=one(2.0, title="evenly", peer=False, compile_seconds=21.0), evenly144=one(0.3, peer=False))
+    poor = found(
+        evenly=one(2.0, title="evenly", peer=False, compile_seconds=21.0),
+        evenly144=one(0.3, peer=False),
+    )
     judged = judging.targets(poor)
     assert [t.reached for t in judged] == [False] * 4
-    assert judging.sentences(poor | {"targets": [target._asdict() for target in judged]}).count("MISSED") == 4
+    assert (
+        judging.sentences(poor | {"targets": [target._asdict() for target in judged]}).count(
+            "MISSED"
+        )
+        == 4
+    )
 
 
 def test_a_peer_that_learnt_something_else_is_marked_and_does_not_count(module):
@@ -90,7 +106,9 @@ def test_slower_is_judged_by_ratios_so_that_a_slower_machine_is_none(module):
     judging = module("judging")
     slow_machine = found()
     for contender in slow_machine["contenders"].values():
-        contender.update(ms_per_round=3 * contender["ms_per_round"], all=[3 * ms for ms in contender["all"]])
+        contender.update(
+            ms_per_round=3 * contender["ms_per_round"], all=[3 * ms for ms in contender["all"]]
+        )
     assert judging.slower(found(), slow_machine) == []
 
 
@@ -98,10 +116,15 @@ def test_slower_is_flagged_beyond_the_noise_only(module):
     judging = module("judging")
 
     def ours(*ms: float) -> dict:
-        return found(evenly=one(float(np.median(ms)), title="evenly", peer=False, compile_seconds=2.0, all=list(ms)))
+        return found(
+            evenly=one(
+                float(np.median(ms)), title="evenly", peer=False, compile_seconds=2.0, all=list(ms)
+            )
+        )
 
     assert judging.slower(found(), ours(1.25)) == []
-    assert judging.slower(found(), ours(0.9, 1.5, 1.6)) == []  # the best repetition is as fast as ever
+    # the best repetition is as fast as ever
+    assert judging.slower(found(), ours(0.9, 1.5, 1.6)) == []
     said = judging.slower(found(), ours(1.5, 1.6, 1.7))
     assert said == [
         "synthetic: evenly takes 6.4 times as long as C; it was 4.",
@@ -117,7 +140,9 @@ def test_a_contender_that_does_not_take_part_is_not_compared(module):
 
 
 def test_a_machine_that_was_not_quiet_is_said(module):
-    assert "NOT quiet" in module("judging").sentences(found(c=one(0.25, others=[0.4, None])) | {"targets": []})
+    assert "NOT quiet" in module("judging").sentences(
+        found(c=one(0.25, others=[0.4, None])) | {"targets": []}
+    )
 
 
 def test_the_page_lists_targets_and_times_and_the_picture_leaves_out_evenly_itself(module):
@@ -133,9 +158,17 @@ def test_the_page_lists_targets_and_times_and_the_picture_leaves_out_evenly_itse
     assert measurements.targets_part({"synthetic": given}).count("| yes |") == 4
     assert "| fedjax | 8 | 8 to 8 | 8 |" in measurements.workload_part(given)
     drawn = [
-        row for rows in measurements.speed_chart({"synthetic": given}).to_dict()["datasets"].values() for row in rows if "contender" in row
+        row
+        for rows in measurements.speed_chart({"synthetic": given}).to_dict()["datasets"].values()
+        for row in rows
+        if "contender" in row
     ]
-    assert {row["contender"]: row["times"] for row in drawn} == {"evenly144": 0.1, "C": 0.25, "fedjax": 8.0, "lean": 20.0}
+    assert {row["contender"]: row["times"] for row in drawn} == {
+        "evenly144": 0.1,
+        "C": 0.25,
+        "fedjax": 8.0,
+        "lean": 20.0,
+    }
 
 
 def test_an_unknown_contender_is_an_error(module):
@@ -145,10 +178,18 @@ def test_an_unknown_contender_is_an_error(module):
 
 def test_the_short_line_up_has_a_bound_and_the_best_peers_and_every_pin_is_exact(module):
     lineup = module("lineup")
-    assert {entry.name for entry in lineup.of("synthetic", short=True)} >= {"evenly", "evenly144", "c", "fedjax", "torch_optimiser"}
+    assert {entry.name for entry in lineup.of("synthetic", short=True)} >= {
+        "evenly",
+        "evenly144",
+        "c",
+        "fedjax",
+        "torch_optimiser",
+    }
     assert {entry.name for entry in lineup.of("synthetic")} >= {"flower", "flgo", "pfl"}
     assert all("==" in pin for entry in lineup.LINEUP for pin in entry.pins)
-    needs_torch = [entry for entry in lineup.LINEUP if entry.pins and entry.name not in ("fedjax", "flower")]
+    needs_torch = [
+        entry for entry in lineup.LINEUP if entry.pins and entry.name not in ("fedjax", "flower")
+    ]
     assert all("torch==2.13.0" in entry.pins for entry in needs_torch)
     assert all((BENCHMARKS / "contenders" / entry.file).exists() for entry in lineup.LINEUP)
 
@@ -156,20 +197,26 @@ def test_the_short_line_up_has_a_bound_and_the_best_peers_and_every_pin_is_exact
 def test_what_a_contender_says_last_is_why_it_was_left_out(module, tmp_path: Path):
     process = module("process")
     with pytest.raises(process.Stopped, match="No such file"):
-        process.Contender("with_c.py", tmp_path / "none.npz", {}, python=None, threads=1, family=False)
+        process.Contender(
+            "with_c.py", tmp_path / "none.npz", {}, python=None, threads=1, family=False
+        )
 
 
 def peers(*options: str) -> subprocess.CompletedProcess:
     env = {k: v for k, v in os.environ.items() if k not in SLOW_START}
     command = [sys.executable, str(BENCHMARKS / "peers.py"), *options]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict:
     """A few rounds of evenly, the C loop and a PyTorch loop, in this environment."""
     out = tmp_path_factory.mktemp("bench") / "out.json"
-    there = [name for name, needed in (("c", shutil.which("cc")), ("torch_lean", _has_torch())) if needed]
+    there = [
+        name for name, needed in (("c", shutil.which("cc")), ("torch_lean", _has_torch())) if needed
+    ]
     few = ["--rounds", "5", "--repeats", "1", "--patience", "0", "--threads", "1"]
     done = peers("synthetic", "--only", ",".join(["evenly", *there]), *few, "--json", str(out))
     assert done.returncode == 0, done.stderr

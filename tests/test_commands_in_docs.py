@@ -1,16 +1,22 @@
-"""Every command and every piece of Python in the README and the documentation is tried, in the order of its page.
+"""Every command and every piece of Python in the README and the documentation is tried, in the
+order of its page.
 
 What happens to a command:
 
-- run: `evenly` commands are executed in this process, in a folder that has `table.csv`, `predictions.csv`, `experiment.toml` and the files
-  that the page itself shows. The only difference to what the page says: rounds, seeds and trials are cut (`SMALL`), in Python to 200
-  rounds. The slow tests run Python as it is written and compare what it prints with what the page says that it prints.
-- planned: `reproduce` everywhere, and `compare` and `tune` on the pages of methods and results and on three that vary commands of
-  the README and the start page (`PLANNED_PAGES`), go as far as the plan, with every method, setting, model and data set checked.
-  Training them all takes minutes: the slow tests do it.
-- parsed: `watch` serves until it is stopped, `data fetch` downloads, `flower up` starts a federation, and `--on ray` needs a cluster;
-  their own tests do that. Their options must exist. So must the targets of `make` and the scripts and options given to `python`.
-- Anything else (pip, ray, ...) must be marked on the page with a comment that says why it is not run (see tests/pages.py).
+- run: `evenly` commands are executed in this process, in a folder that has `table.csv`,
+  `predictions.csv`, `experiment.toml` and the files that the page itself shows. The only difference
+  to what the page says: rounds, seeds and trials are cut (`SMALL`), in Python to 200 rounds. The
+  slow tests run Python as it is written and compare what it prints with what the page says that it
+  prints.
+- planned: `reproduce` everywhere, and `compare` and `tune` on the pages of methods and results and
+  on three that vary commands of the README and the start page (`PLANNED_PAGES`), go as far as the
+  plan, with every method, setting, model and data set checked. Training them all takes minutes: the
+  slow tests do it.
+- parsed: `watch` serves until it is stopped, `data fetch` downloads, `flower up` starts a
+  federation, and `--on ray` needs a cluster; their own tests do that. Their options must exist. So
+  must the targets of `make` and the scripts and options given to `python`.
+- Anything else (pip, ray, ...) must be marked on the page with a comment that says why it is not
+  run (see tests/pages.py).
 """
 
 import importlib.util
@@ -36,7 +42,14 @@ from tests.pages import PAGES, ROOT, Block, blocks, commands, inline_commands
 
 SMALL = {"--rounds": "2", "--seeds": "1", "--trials": "2"}
 PARSED = [("watch",), ("data", "fetch"), ("flower", "up")]
-PLANNED_PAGES = ("docs/algorithms/", "docs/results/", "docs/choose.md", "docs/data.md", "docs/plugins.md", "docs/tuning.md")
+PLANNED_PAGES = (
+    "docs/algorithms/",
+    "docs/results/",
+    "docs/choose.md",
+    "docs/data.md",
+    "docs/plugins.md",
+    "docs/tuning.md",
+)
 EXPERIMENT = """
 title = "An experiment of one's own"
 methods = ["fedavg", "q-fedavg(q=1)"]
@@ -61,11 +74,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registries: None) ->
     monkeypatch.chdir(tmp_path)
     draw = np.random.Generator(np.random.Philox(3))
     n = 400
-    people = {"hospital": draw.choice(["east", "north", "west"], n), "sex": draw.choice(["f", "m"], n), "race": draw.choice(["a", "b"], n)}
+    people = {
+        "hospital": draw.choice(["east", "north", "west"], n),
+        "sex": draw.choice(["f", "m"], n),
+        "race": draw.choice(["a", "b"], n),
+    }
     age = draw.normal(60, 12, n).round()
     ill = age + draw.normal(0, 8, n) > 60
     told = np.where(ill, "yes", "no")
-    pd.DataFrame({**people, "age": age, "ward": draw.choice(["heart", "surgery"], n), "returned": told}).to_csv("table.csv", index=False)
+    pd.DataFrame(
+        {**people, "age": age, "ward": draw.choice(["heart", "surgery"], n), "returned": told}
+    ).to_csv("table.csv", index=False)
     score = np.clip(0.5 + (age - 60) / 60 + draw.normal(0, 0.1, n), 0, 1)
     answers = {"y": ill.astype(int), "p": (score > 0.5).astype(int), "s": score.round(4)}
     pd.DataFrame({**people, **answers}).to_csv("predictions.csv", index=False)
@@ -83,25 +102,36 @@ def path_of(words: list[str]) -> tuple[Any, list[str], list[str]]:
 
 
 def options_of(command: Any) -> set[str]:
-    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    return {
+        option
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    } | {"--help"}
 
 
 def parse(words: list[str]) -> None:
     """Every option of a command exists."""
     command, _, rest = path_of(words)
-    unknown = {word.partition("=")[0] for word in rest if word.startswith("--")} - options_of(command)
+    unknown = {word.partition("=")[0] for word in rest if word.startswith("--")} - options_of(
+        command
+    )
     assert not unknown, f"`{' '.join(words)}` has no option {', '.join(sorted(unknown))}"
 
 
 def invoke(words: list[str]) -> str:
     command, _, _ = path_of(words)
-    small = [word for option, value in SMALL.items() if option in options_of(command) for word in (option, value)]
+    small = [
+        word
+        for option, value in SMALL.items()
+        if option in options_of(command)
+        for word in (option, value)
+    ]
     result = CliRunner().invoke(app, [*words[1:], *small])
     assert result.exit_code == 0, f"{' '.join(words)}\n{result.output}\n{result.exception!r}"
     return result.output
 
 
-class Planned(Exception):  # noqa: N818 (it ends a command early; nothing is wrong)
+class Planned(Exception):  # noqa: N818 (ends a command early; no error)
     pass
 
 
@@ -109,7 +139,9 @@ def plan(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Go as far as the plan."""
     _, (path, *_), rest = path_of(words)
     if path == "reproduce":
-        assert rest[0] in packaged_experiments() or paper_experiments(rest[0]), f"there is no experiment {rest[0]}"
+        assert rest[0] in packaged_experiments() or paper_experiments(rest[0]), (
+            f"there is no experiment {rest[0]}"
+        )
         return parse(words)
 
     def stop(plan: Any, *_: Any, **__: Any) -> None:
@@ -122,12 +154,18 @@ def plan(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evenly.cli.tuning_command._run_search", stop)
     result = CliRunner().invoke(app, words[1:])
     monkeypatch.undo()
-    assert isinstance(result.exception, Planned), f"{' '.join(words)}\n{result.output}\n{result.exception!r}"
+    assert isinstance(result.exception, Planned), (
+        f"{' '.join(words)}\n{result.output}\n{result.exception!r}"
+    )
     return None
 
 
 def planned(page: Path, words: list[str]) -> bool:
-    trained = words[0] == "evenly" and words[1] in ("compare", "tune") and name(page).startswith(PLANNED_PAGES)
+    trained = (
+        words[0] == "evenly"
+        and words[1] in ("compare", "tune")
+        and name(page).startswith(PLANNED_PAGES)
+    )
     return trained or words[:2] == ["evenly", "reproduce"]
 
 
@@ -148,11 +186,15 @@ def script(words: list[str]) -> None:
 
 def try_command(page: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if words[0] == "make":
-        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), f"there is no target {words[1]}"
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), (
+            f"there is no target {words[1]}"
+        )
     elif words[0] == "python":
         script(words)
     else:
-        assert words[0] == "evenly", f"`{' '.join(words)}` cannot be tested: say why with <!-- not run: ... -->"
+        assert words[0] == "evenly", (
+            f"`{' '.join(words)}` cannot be tested: say why with <!-- not run: ... -->"
+        )
         parse(words)
         if planned(page, words):
             plan(words, monkeypatch)
@@ -163,10 +205,14 @@ def try_command(page: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -
 def missing(block: Block) -> list[str]:
     from evenly.datasets.files import complete
 
-    return [one for one in block.needs if not any(complete(layout) for layout in DATASETS[one].layouts)]
+    return [
+        one for one in block.needs if not any(complete(layout) for layout in DATASETS[one].layouts)
+    ]
 
 
-RUNNABLE = [page for page in PAGES if any(block.kind in ("python", "shell") for block in blocks(page))]
+RUNNABLE = [
+    page for page in PAGES if any(block.kind in ("python", "shell") for block in blocks(page))
+]
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=name)
@@ -185,7 +231,8 @@ def test_what_the_page_says_works(page: Path, folder: Path, capsys: pytest.Captu
             (folder / block.title).write_text(block.text)
         elif block.kind == "python":
             text = re.sub(r"rounds=\d{4,}", "rounds=20", block.text)
-            exec(compile("\n" * (block.line - 1) + text, name(page), "exec"), names)  # errors name the line of the page
+            # errors name the line of the page
+            exec(compile("\n" * (block.line - 1) + text, name(page), "exec"), names)
         elif block.kind == "shell":
             for words in commands(block):
                 with pytest.MonkeyPatch.context() as patch:
@@ -198,8 +245,16 @@ def test_what_the_page_says_works(page: Path, folder: Path, capsys: pytest.Captu
 def check_printed(page: Path, printed: str) -> None:
     """What the Python of a page prints is what the page says, where it says so."""
     if name(page) == "docs/data.md":
-        assert "('age', 'age is missing', 'ward=(missing)', 'ward=heart', 'ward=surgery')\n" in printed
-    numbers = {"README.md": 4, "docs/index.md": 1, "docs/add-a-method.md": 3, "docs/add-a-data-set.md": 1, "docs/add-a-metric.md": 1}
+        assert (
+            "('age', 'age is missing', 'ward=(missing)', 'ward=heart', 'ward=surgery')\n" in printed
+        )
+    numbers = {
+        "README.md": 4,
+        "docs/index.md": 1,
+        "docs/add-a-method.md": 3,
+        "docs/add-a-data-set.md": 1,
+        "docs/add-a-metric.md": 1,
+    }
     found = figures(printed)
     assert len(found) == numbers.get(name(page), len(found))
     assert all(0 <= accuracy <= 100 for accuracy in found)
@@ -207,7 +262,12 @@ def check_printed(page: Path, printed: str) -> None:
 
 def figures(text: str) -> list[float]:
     """The numbers on lines that hold nothing else."""
-    return [float(number) for line in text.splitlines() if re.fullmatch(r"\d+(\.\d+)?( \d+(\.\d+)?)*", line) for number in line.split()]
+    return [
+        float(number)
+        for line in text.splitlines()
+        if re.fullmatch(r"\d+(\.\d+)?( \d+(\.\d+)?)*", line)
+        for number in line.split()
+    ]
 
 
 def printing(page: Path) -> tuple[str, list[float]]:
@@ -219,7 +279,9 @@ def printing(page: Path) -> tuple[str, list[float]]:
 
 @pytest.mark.parametrize("page", FIRST_PAGES, ids=name)
 def test_the_first_example_in_python_shows_figures_that_mean_something(page: Path):
-    """The examples printed 0.0, because the worst-served clients have learned nothing after 200 rounds."""
+    """The examples printed 0.0, because the worst-served clients have learned nothing after 200
+    rounds.
+    """
     _, printed = printing(page)
     assert printed
     assert all(0 < accuracy <= 100 for accuracy in printed)
@@ -228,16 +290,26 @@ def test_the_first_example_in_python_shows_figures_that_mean_something(page: Pat
 @pytest.mark.slow
 @pytest.mark.parametrize("page", FIRST_PAGES, ids=name)
 def test_the_first_example_in_python_prints_what_its_page_says(page: Path):
-    """As a user runs it: the tests compile without most optimisations, which rounds otherwise and takes much longer here."""
+    """As a user runs it: the tests compile without most optimisations, which rounds otherwise and
+    takes much longer here.
+    """
     text, printed = printing(page)
-    plain = {variable: value for variable, value in os.environ.items() if not variable.startswith(("JAX_", "XLA_"))}
-    ended = subprocess.run([sys.executable, "-c", text], env=plain, capture_output=True, text=True, timeout=600)
+    plain = {
+        variable: value
+        for variable, value in os.environ.items()
+        if not variable.startswith(("JAX_", "XLA_"))
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", text], env=plain, capture_output=True, text=True, timeout=600
+    )
     assert ended.returncode == 0, ended.stderr
     np.testing.assert_allclose(figures(ended.stdout), printed, atol=3)
 
 
 def test_the_readme_says_how_to_call_the_command_after_the_demo():
-    start = (ROOT / "README.md").read_text().partition("make demo")[2].partition("evenly compare")[0]
+    start = (
+        (ROOT / "README.md").read_text().partition("make demo")[2].partition("evenly compare")[0]
+    )
     assert "`.venv/bin/evenly`" in start
     assert "source .venv/bin/activate" in start
 
@@ -250,14 +322,30 @@ def test_commands_inside_sentences_exist(page: Path):
 
 def later(command: str) -> dict[str, tuple[Path, list[str]]]:
     """The commands of one kind that the default tests only plan: the page and the words of each."""
-    shells = [(page, block) for page in RUNNABLE for block in blocks(page) if block.kind == "shell" and not block.not_run]
-    found = [(page, words) for page, block in shells for words in commands(block) if planned(page, words) and words[1] == command]
+    shells = [
+        (page, block)
+        for page in RUNNABLE
+        for block in blocks(page)
+        if block.kind == "shell" and not block.not_run
+    ]
+    found = [
+        (page, words)
+        for page, block in shells
+        for words in commands(block)
+        if planned(page, words) and words[1] == command
+    ]
     return {" ".join(words): (page, words) for page, words in found}
 
 
 def experiments() -> list[str]:
     """What `reproduce` is told to run; the name of a paper stands for its experiments."""
-    return sorted({one for _, words in later("reproduce").values() for one in (paper_experiments(words[2]) or [words[2]])})
+    return sorted(
+        {
+            one
+            for _, words in later("reproduce").values()
+            for one in paper_experiments(words[2]) or [words[2]]
+        }
+    )
 
 
 def need_files(data: str) -> None:
@@ -276,7 +364,10 @@ def test_a_planned_comparison_or_search_trains(command: str, folder: Path):
     if not is_table(data):
         need_files(data.partition("(")[0])
     if any("resnet18" in word for word in words):
-        pytest.skip("Two rounds of ResNet-18 are many hours of a CPU; propfair/cifar10 trains a small one in its short version.")
+        pytest.skip(
+            "Two rounds of ResNet-18 are many hours of a CPU; propfair/cifar10 trains a small one"
+            " in its short version."
+        )
     invoke(words)
 
 

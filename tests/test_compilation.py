@@ -15,12 +15,20 @@ from evenly.simulate import program
     "given, expected",
     [
         (None, f"--xla_backend_extra_options={compilation.LOOPS}={compilation.MOST_BYTES}"),
-        ("--xla_dump_to=x", f"--xla_dump_to=x --xla_backend_extra_options={compilation.LOOPS}={compilation.MOST_BYTES}"),
+        (
+            "--xla_dump_to=x",
+            (
+                "--xla_dump_to=x"
+                f" --xla_backend_extra_options={compilation.LOOPS}={compilation.MOST_BYTES}"
+            ),
+        ),
         ("--xla_backend_extra_options=mine=1", "--xla_backend_extra_options=mine=1"),
         ("flags.txt", "flags.txt"),  # a file of flags, which XLA reads instead
     ],
 )
-def test_flags_are_added_to_what_the_user_chose(monkeypatch: pytest.MonkeyPatch, given: str | None, expected: str):
+def test_flags_are_added_to_what_the_user_chose(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, expected: str
+):
     monkeypatch.delenv("XLA_FLAGS") if given is None else monkeypatch.setenv("XLA_FLAGS", given)
     compilation.set_flags()
     compilation.set_flags()
@@ -40,7 +48,13 @@ print(program.can_fuse_loops())
 @pytest.mark.parametrize("before, expected", [("", "True"), ("jax.devices()", "False")])
 def test_flags_count_until_jax_has_used_a_device(before: str, expected: str):
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    done = subprocess.run([sys.executable, "-c", LATE.format(before)], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LATE.format(before)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == expected
 
 
@@ -55,8 +69,13 @@ def test_the_tests_train_with_whole_loops():
 
 def test_whoever_trains_has_the_flags_before_a_device_is_used():
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    code = "import evenly.experiment.execute, jax; jax.devices(); from evenly.simulate import program; print(program.can_fuse_loops())"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    code = (
+        "import evenly.experiment.execute, jax; jax.devices(); from evenly.simulate import program;"
+        " print(program.can_fuse_loops())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "True"
 
 

@@ -1,4 +1,6 @@
-"""The documentation says what the code does: generated parts are up to date, links lead somewhere (test_commands_in_docs runs its code)."""
+"""The documentation says what the code does: generated parts are up to date, links lead somewhere
+(test_commands_in_docs runs its code).
+"""
 
 import re
 import subprocess
@@ -28,7 +30,9 @@ def anchors(text: str) -> set[str]:
 
 def test_generated_parts_are_up_to_date():
     command = [sys.executable, "-m", "tools.generate", "--check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -67,7 +71,12 @@ def test_every_decision_is_listed():
 
 
 def test_the_example_and_the_page_define_the_same_rule():
-    rule = re.compile(r"^@record\nclass Urgent\(Rule\):.*?(?=\n\n\nMETHOD)", re.MULTILINE | re.DOTALL)
-    page, example = (rule.findall(path.read_text()) for path in (DOCS / "add-a-method.md", ROOT / "examples" / "own_method.py"))
+    rule = re.compile(
+        r"^@record\nclass Urgent\(Rule\):.*?(?=\n\n\nMETHOD)", re.MULTILINE | re.DOTALL
+    )
+    page, example = (
+        rule.findall(path.read_text())
+        for path in (DOCS / "add-a-method.md", ROOT / "examples" / "own_method.py")
+    )
     assert len(page) == 1
     assert page == example

@@ -1,4 +1,6 @@
-"""The growth benchmark times what it says, judges what was required, and can be taken section by section."""
+"""The growth benchmark times what it says, judges what was required, and can be taken section by
+section.
+"""
 
 import gc
 import importlib
@@ -34,11 +36,12 @@ def summary(load: Any) -> ModuleType:
 def line(section: str, **given: Any) -> dict[str, Any]:
     """A point as `measure` gives it: 2 µs a step, unless told otherwise."""
     usual = {
-        "section": section, "clients": 100, "cohort": 10, "rows": 14.0, "spread": 0.8, "hidden": 0, "runs": 1, "mapped": False,
-        "rows_per_round": 200.0, "smallest_client": 1, "largest_client": 90, "parameters": 610, "steps_per_round": 50.0,
-        "ms_per_round": 0.1, "range": [0.09, 0.2], "us_per_step": 2.0, "first_block_seconds": 1.0,
-        "compile_seconds": 0.5, "raw_megabytes": 10.0,
-        "peak_megabytes": 400, "anonymous_megabytes": 300, "file_megabytes": 100, "others": 0.0,
+        "section": section, "clients": 100, "cohort": 10, "rows": 14.0, "spread": 0.8, "hidden": 0,
+        "runs": 1, "mapped": False, "rows_per_round": 200.0, "smallest_client": 1,
+        "largest_client": 90, "parameters": 610, "steps_per_round": 50.0, "ms_per_round": 0.1,
+        "range": [0.09, 0.2], "us_per_step": 2.0, "first_block_seconds": 1.0,
+        "compile_seconds": 0.5, "raw_megabytes": 10.0, "peak_megabytes": 400,
+        "anonymous_megabytes": 300, "file_megabytes": 100, "others": 0.0,
     }  # fmt: skip
     return usual | given
 
@@ -48,13 +51,34 @@ def sections(**points: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 EVERYTHING = sections(
-    cohort=[line("cohort", cohort=n, us_per_step=us, ms_per_round=n * us / 20) for n, us in ((10, 2.3), (100, 2.0), (1000, 1.9))],
+    cohort=[
+        line("cohort", cohort=n, us_per_step=us, ms_per_round=n * us / 20)
+        for n, us in ((10, 2.3), (100, 2.0), (1000, 1.9))
+    ],
     clients=[
         line("clients", clients=1000, cohort=1000, ms_per_round=30.0),
-        line("clients", clients=10**6, cohort=1000, ms_per_round=33.0, raw_megabytes=3000.0, peak_megabytes=4419),
-        line("clients", clients=10**6, cohort=1000, ms_per_round=45.0, raw_megabytes=3000.0, peak_megabytes=6000, mapped=True),
+        line(
+            "clients",
+            clients=10**6,
+            cohort=1000,
+            ms_per_round=33.0,
+            raw_megabytes=3000.0,
+            peak_megabytes=4419,
+        ),
+        line(
+            "clients",
+            clients=10**6,
+            cohort=1000,
+            ms_per_round=45.0,
+            raw_megabytes=3000.0,
+            peak_megabytes=6000,
+            mapped=True,
+        ),
     ],
-    sizes=[line("sizes", spread=0.0, ms_per_round=1.0), line("sizes", spread=1.2, ms_per_round=2.4, rows_per_round=400.0)],
+    sizes=[
+        line("sizes", spread=0.0, ms_per_round=1.0),
+        line("sizes", spread=1.2, ms_per_round=2.4, rows_per_round=400.0),
+    ],
     model=[line("model", parameters=10**k, us_per_step=10.0**k) for k in (3, 4)],
     runs=[line("runs", runs=n, ms_per_round=0.1 * n**0.5) for n in (1, 4)],
 )
@@ -73,7 +97,12 @@ def test_requirements_are_judged_by_what_was_measured(summary: ModuleType):
 
 
 def test_what_was_not_measured_is_not_judged(summary: ModuleType):
-    assert summary.judged(sections(runs=EVERYTHING["runs"]["points"], sizes=EVERYTHING["sizes"]["points"][:1])) == []
+    assert (
+        summary.judged(
+            sections(runs=EVERYTHING["runs"]["points"], sizes=EVERYTHING["sizes"]["points"][:1])
+        )
+        == []
+    )
 
 
 def test_tables_and_verdicts_show_every_point(summary: ModuleType):
@@ -81,13 +110,23 @@ def test_tables_and_verdicts_show_every_point(summary: ModuleType):
     text = summary.page(found)
     assert "| 1,000,000, in a file | 50 | 45 | 1.0 | 0.5 | 3,000 | 6,000 | 300 | 100 |" in text
     assert text.count("**missed**") == 2
-    assert all(len(row.split("|")) == len(text.split("\n\n")[1].splitlines()[0].split("|")) for row in text.split("\n\n")[1].splitlines())
+    assert all(
+        len(row.split("|")) == len(text.split("\n\n")[1].splitlines()[0].split("|"))
+        for row in text.split("\n\n")[1].splitlines()
+    )
 
 
 def test_of_several_measurements_the_middle_time_counts_and_the_most_memory(summary: ModuleType):
-    lines = [line("clients", ms_per_round=ms, range=[ms - 1, ms + 1], peak_megabytes=mb) for ms, mb in ((9.0, 400), (4.0, 410), (5.0, 390))]
+    lines = [
+        line("clients", ms_per_round=ms, range=[ms - 1, ms + 1], peak_megabytes=mb)
+        for ms, mb in ((9.0, 400), (4.0, 410), (5.0, 390))
+    ]
     found = summary.middle(lines)
-    assert (found["ms_per_round"], found["range"], found["peak_megabytes"]) == (5.0, [3.0, 10.0], 410)
+    assert (found["ms_per_round"], found["range"], found["peak_megabytes"]) == (
+        5.0,
+        [3.0, 10.0],
+        410,
+    )
     assert found["turns"] == [9.0, 4.0, 5.0]
 
 
@@ -99,12 +138,19 @@ def test_points_of_a_section_take_turns(growth: ModuleType, monkeypatch: pytest.
         return line(**point._asdict())
 
     monkeypatch.setattr(growth, "elsewhere", made_up)
-    found = growth.measured([growth.Point("cohort", 40, n) for n in (4, 40)] + [growth.Point("runs", 40, 4)], 0, turns=2)
+    found = growth.measured(
+        [growth.Point("cohort", 40, n) for n in (4, 40)] + [growth.Point("runs", 40, 4)], 0, turns=2
+    )
     assert asked == [*[("cohort", 4), ("cohort", 40)] * 2, *[("runs", 4)] * 2]
-    assert {name: len(section["points"]) for name, section in found.items()} == {"cohort": 2, "runs": 1}
+    assert {name: len(section["points"]) for name, section in found.items()} == {
+        "cohort": 2,
+        "runs": 1,
+    }
 
 
-def test_models_grow_by_powers_of_ten_and_every_section_has_several_points(growth: ModuleType, summary: ModuleType):
+def test_models_grow_by_powers_of_ten_and_every_section_has_several_points(
+    growth: ModuleType, summary: ModuleType
+):
     for quick in (False, True):
         points = growth.points(quick)
         assert list(dict.fromkeys(point.section for point in points)) == list(summary.SECTIONS)
@@ -114,7 +160,9 @@ def test_models_grow_by_powers_of_ten_and_every_section_has_several_points(growt
 
 
 def clock(block: int, before: float, each: float, after: float) -> Any:
-    """A trainer whose rounds take `each` seconds, in blocks; its first block also takes `before`, and the end `after`."""
+    """A trainer whose rounds take `each` seconds, in blocks; its first block also takes `before`,
+    and the end `after`.
+    """
 
     def train(rounds: int) -> tuple[np.ndarray, list[tuple[int, float]]]:
         marks = [(0, 5.0)]
@@ -144,14 +192,19 @@ def test_a_point_is_measured_also_with_its_features_in_a_file(growth: ModuleType
     gc.collect()  # what other tests have left would be freed between two looks at the memory
     found = growth.measure(point, tmp_path)
     assert found["rounds"] == round(300 / (20 * (-(-own.train.counts // 10)).mean()))
-    assert found["range"][0] <= found["ms_per_round"] <= found["range"][1]  # of so few rounds, more noise than time
-    assert found["us_per_step"] == pytest.approx(1e3 * found["ms_per_round"] / found["steps_per_round"], rel=0.01, abs=0.01)
+    # of so few rounds, more noise than time
+    assert found["range"][0] <= found["ms_per_round"] <= found["range"][1]
+    assert found["us_per_step"] == pytest.approx(
+        1e3 * found["ms_per_round"] / found["steps_per_round"], rel=0.01, abs=0.01
+    )
     assert found["anonymous_megabytes"] + found["file_megabytes"] >= 0.9 * found["ready_megabytes"]
     assert found["raw_megabytes"] == round((own.x.nbytes + own.y.nbytes) / 2**20, 1)
     assert found["parameters"] == 610
 
 
-def test_sections_can_be_taken_one_at_a_time(growth: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
+def test_sections_can_be_taken_one_at_a_time(
+    growth: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+):
     def made_up(point: Any, folder: Path) -> dict[str, Any]:
         return line(**point._asdict(), us_per_step=4.0 if point.cohort == 40 else 2.0)
 
@@ -165,7 +218,9 @@ def test_sections_can_be_taken_one_at_a_time(growth: ModuleType, tmp_path: Path,
     assert found["command"] == "python benchmarks/growth.py --quick"
     assert {"date", "machine", "versions"} <= found.keys()
     assert "**missed**" in capsys.readouterr().out
-    monkeypatch.setattr(growth, "points", lambda quick: [growth.Point("cohort", 40, n) for n in (4, 40)])
+    monkeypatch.setattr(
+        growth, "points", lambda quick: [growth.Point("cohort", 40, n) for n in (4, 40)]
+    )
     assert growth.main(["--patience", "0", "--only", "cohort"]) == 1
 
 
@@ -177,7 +232,9 @@ def test_an_unknown_section_is_refused(growth: ModuleType, capsys: Any):
 
 def test_every_picture_is_a_whole_chart(load: Any):
     drawn = load("growth_chart").pictures({"sections": EVERYTHING})
-    assert list(drawn) == [f"growth-{name}" for name in ("cohort", "clients", "memory", "model", "runs")]
+    assert list(drawn) == [
+        f"growth-{name}" for name in ("cohort", "clients", "memory", "model", "runs")
+    ]
     for chart in drawn.values():
         spec = chart.to_dict()  # checked by Altair
         assert len(spec["layer"]) == 3

@@ -1,4 +1,6 @@
-"""A user's own method, metric and data set from a file or an installed package: on the command line, in plans, and wherever a plan runs."""
+"""A user's own method, metric and data set from a file or an installed package: on the command
+line, in plans, and wherever a plan runs.
+"""
 
 import dataclasses
 import hashlib
@@ -32,11 +34,19 @@ from evenly.datasets import DatasetCard
 from evenly.metrics import Metric
 
 METHOD = dataclasses.replace(METHODS["fedavg"], name="urgent", title="Urgent", reference="here")
-METRIC = Metric("below_half", "clients below 50 %", "share", "0 to 100 %", -1, lambda a, n: 100 * (a < 0.5).mean(), "clients")
-CARD = DatasetCard(name="weather", title="Rain", load=lambda stations=3, *, split_seed=0: evenly.synthetic(clients=stations))
+low = lambda a, n: 100 * (a < 0.5).mean()
+METRIC = Metric("below_half", "clients below 50 %", "share", "0 to 100 %", -1, low, "clients")
+load = lambda stations=3, *, split_seed=0: evenly.synthetic(clients=stations)
+CARD = DatasetCard(name="weather", title="Rain", load=load)
 """
 REGISTERED = OWN + "for thing in (METHOD, METRIC, CARD):\n    evenly.register(thing)\n"
-PLAN: dict[str, Any] = {"name": "p", "data": {"name": "weather"}, "methods": ("urgent",), "rounds": 2, "seeds": (0,)}
+PLAN: dict[str, Any] = {
+    "name": "p",
+    "data": {"name": "weather"},
+    "methods": ("urgent",),
+    "rounds": 2,
+    "seeds": (0,),
+}
 
 pytestmark = pytest.mark.usefixtures("registries")
 
@@ -58,7 +68,7 @@ def sentence(result: Result) -> str:
     return " ".join(result.output.split())
 
 
-class Planned(Exception):  # noqa: N818 (it ends a command early; nothing is wrong)
+class Planned(Exception):  # noqa: N818 (ends a command early; no error)
     """A command came as far as its plan."""
 
 
@@ -67,7 +77,11 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(plan: Any, *_: Any, **__: Any) -> None:
         raise Planned(plan)
 
-    for name in ("experiment_runs.run_plan", "experiment_runs.run_experiment", "tuning_command._run_search"):
+    for name in (
+        "experiment_runs.run_plan",
+        "experiment_runs.run_experiment",
+        "tuning_command._run_search",
+    ):
         monkeypatch.setattr(f"evenly.cli.{name}", stop)
 
 
@@ -82,9 +96,15 @@ def test_a_plugin_is_listed_and_described(own: Path):
     assert listed.exit_code == 0, listed.output
     assert all(name in listed.output for name in ("urgent", "below_half", "weather"))
     assert "Urgent (here)" in call("describe", "urgent", "--plugin", str(own)).output
-    assert "Computed from the accuracies of all clients." in call("describe", "below_half", "--plugin", str(own)).output
+    assert (
+        "Computed from the accuracies of all clients."
+        in call("describe", "below_half", "--plugin", str(own)).output
+    )
     assert "Rain" in call("data", "list", "--plugin", str(own)).output
-    assert "weather: Rain" in call("data", "describe", "weather(stations=4)", "--plugin", str(own)).output
+    assert (
+        "weather: Rain"
+        in call("data", "describe", "weather(stations=4)", "--plugin", str(own)).output
+    )
 
 
 def test_a_comparison_and_a_search_use_a_plugin_and_keep_it_in_their_plan(own: Path, stopped: None):
@@ -94,22 +114,41 @@ def test_a_comparison_and_a_search_use_a_plugin_and_keep_it_in_their_plan(own: P
     (kept,) = plan.plugins
     assert kept["path"] == "own.py"
     assert Plan.from_json(plan.to_json()) == plan
-    search = planned("tune", *options, "--method", "urgent(learning_rate=[0.1, 0.2])", "--objective", "below_half")
+    search = planned(
+        "tune",
+        *options,
+        "--method",
+        "urgent(learning_rate=[0.1, 0.2])",
+        "--objective",
+        "below_half",
+    )
     assert search.shared.plugins == search.final("urgent(learning_rate=0.1)").plugins == (kept,)
     assert TuningPlan.from_json(search.to_json()) == search
-    assert planned("reproduce", "qffl/synthetic", "--quick", "--plugin", "own.py").plugins == (kept,)
+    assert planned("reproduce", "qffl/synthetic", "--quick", "--plugin", "own.py").plugins == (
+        kept,
+    )
 
 
-def test_an_experiment_file_names_plugins_beside_it(own: Path, stopped: None, monkeypatch: pytest.MonkeyPatch):
-    text = 'title = "t"\nplugins = ["own.py"]\nmethods = ["urgent"]\nrounds = 2\nseeds = 1\n[data]\nname = "weather"\n'
+def test_an_experiment_file_names_plugins_beside_it(
+    own: Path, stopped: None, monkeypatch: pytest.MonkeyPatch
+):
+    text = (
+        'title = "t"\nplugins = ["own.py"]\nmethods = ["urgent"]\nrounds = 2\nseeds ='
+        ' 1\n[data]\nname = "weather"\n'
+    )
     folder = Path("deep")
     folder.mkdir()
     (folder / "own.py").write_text(REGISTERED)
     (folder / "experiment.toml").write_text(text)
     plan = planned("run", "deep/experiment.toml", "--plugin", "own.py")
-    assert [one["path"] for one in plan.plugins] == ["deep/own.py"], "the same file twice is kept once"
+    assert [one["path"] for one in plan.plugins] == ["deep/own.py"], (
+        "the same file twice is kept once"
+    )
     assert plan.variants()[0].method.title == "Urgent"
-    (folder / "study.toml").write_text(text + "[study]\ncells = [{stations = 3}, {stations = 4}]\nchoose = {learning_rate = [0.1]}\n")
+    (folder / "study.toml").write_text(
+        text
+        + "[study]\ncells = [{stations = 3}, {stations = 4}]\nchoose = {learning_rate = [0.1]}\n"
+    )
     study = planned("run", "deep/study.toml")
     assert StudyPlan.from_json(study.to_json()) == study
     assert all(cell.plugins == plan.plugins for cell in study.cells.values())
@@ -129,7 +168,10 @@ def test_plans_without_plugins_have_the_same_fingerprint_as_before():
 @pytest.fixture
 def plan(own: Path) -> Plan:
     """A plan with a plugin that this process has not loaded."""
-    return Plan(**PLAN, plugins=({"path": str(own), "sha256": hashlib.sha256(own.read_bytes()).hexdigest()},))
+    return Plan(
+        **PLAN,
+        plugins=({"path": str(own), "sha256": hashlib.sha256(own.read_bytes()).hexdigest()},),
+    )
 
 
 @pytest.fixture
@@ -144,7 +186,9 @@ def begun(plan: Plan) -> Path:
     return into.resolve()
 
 
-def test_resume_loads_what_the_plan_names(begun: Path, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_resume_loads_what_the_plan_names(
+    begun: Path, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     done: list[Plan] = []
 
     def run(plan: Plan, about: Any, options: RunOptions) -> RunResult:
@@ -161,21 +205,36 @@ def test_resume_loads_what_the_plan_names(begun: Path, plan: Plan, tmp_path: Pat
     assert "below_half" in EVERY_METRIC
 
 
-def test_resume_refuses_a_plugin_that_changed_or_is_gone(begun: Path, own: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("evenly.cli.experiment_runs.run_experiment", lambda plan, *_, **__: RunResult(begun, [], []))
+def test_resume_refuses_a_plugin_that_changed_or_is_gone(
+    begun: Path, own: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(
+        "evenly.cli.experiment_runs.run_experiment", lambda plan, *_, **__: RunResult(begun, [], [])
+    )
     own.rename("moved.py")
-    assert "There is no plugin file 'own.py'. The plan needs it; pass the same file with --plugin" in sentence(call("resume", str(begun)))
+    assert (
+        "There is no plugin file 'own.py'. The plan needs it; pass the same file with --plugin"
+        in sentence(call("resume", str(begun)))
+    )
     own.write_text(REGISTERED + "# another line\n")
-    assert "The plugin 'own.py' has changed since these results were started. Restore it" in sentence(call("resume", str(begun)))
+    assert (
+        "The plugin 'own.py' has changed since these results were started. Restore it"
+        in sentence(call("resume", str(begun)))
+    )
     assert "urgent" not in METHODS
     assert call("resume", str(begun), "--plugin", "moved.py").exit_code == 0
 
 
 @pytest.mark.parametrize("command", [("report",), ("export",), ("diff", "DIR")])
-def test_whoever_reads_results_runs_no_code_that_their_folder_names(command: tuple[str, ...], begun: Path, monkeypatch: pytest.MonkeyPatch):
+def test_whoever_reads_results_runs_no_code_that_their_folder_names(
+    command: tuple[str, ...], begun: Path, monkeypatch: pytest.MonkeyPatch
+):
     words = [command[0], *(str(begun) for _ in command)]
     text = sentence(call(*words))
-    assert "were computed with the plugin 'own.py'. Load the same file with `--plugin own.py`; evenly does not run code" in text
+    assert (
+        "were computed with the plugin 'own.py'. Load the same file with `--plugin own.py`; evenly"
+        " does not run code" in text
+    )
     assert "urgent" not in METHODS
 
     def opened(*_: Any) -> None:
@@ -185,7 +244,9 @@ def test_whoever_reads_results_runs_no_code_that_their_folder_names(command: tup
     assert isinstance(call(*words, "--plugin", "own.py").exception, Planned)
 
 
-def test_a_plan_is_executed_with_its_plugins_alone(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_plan_is_executed_with_its_plugins_alone(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """`python -m evenly.experiment.execute plan.json OUT`"""
 
     def stop(plan: Plan, *_: Any, **__: Any) -> None:
@@ -209,9 +270,22 @@ def test_training_a_plan_loads_its_plugins(plan: Plan, monkeypatch: pytest.Monke
         execute.execute(plan)
 
 
-def test_a_worker_of_a_cluster_is_sent_the_files(plan: Plan, own: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_of_a_cluster_is_sent_the_files(
+    plan: Plan, own: Path, monkeypatch: pytest.MonkeyPatch
+):
     """A worker has another disk: the file is not there."""
-    job = pickle.loads(pickle.dumps(worker.Job(plan.to_json(), None, True, False, execute.versions(), plugins.sources_of(plan.plugins))))  # type: ignore[arg-type]
+    job = pickle.loads(
+        pickle.dumps(
+            worker.Job(
+                plan.to_json(),
+                None,
+                True,
+                False,
+                execute.versions(),
+                plugins.sources_of(plan.plugins),
+            )
+        )
+    )  # type: ignore[arg-type]
     own.unlink()
 
     def stop(plan: Plan, *_: Any) -> None:
@@ -230,9 +304,21 @@ def test_a_worker_of_a_cluster_is_sent_the_files(plan: Plan, own: Path, monkeypa
 @pytest.mark.parametrize(
     "name, text, said",
     [
-        ("bad.py", "x = 1\ny = zz\n", "The plugin 'bad.py' cannot be loaded. Line 2: NameError: name 'zz' is not defined."),
-        ("bad.py", "x = 1\nfoo(\n", "The plugin 'bad.py' cannot be loaded. Line 2: SyntaxError: '(' was never closed."),
-        ("bad.py", "import nowhere_at_all\n", "Line 1: ModuleNotFoundError: No module named 'nowhere_at_all'."),
+        (
+            "bad.py",
+            "x = 1\ny = zz\n",
+            "The plugin 'bad.py' cannot be loaded. Line 2: NameError: name 'zz' is not defined.",
+        ),
+        (
+            "bad.py",
+            "x = 1\nfoo(\n",
+            "The plugin 'bad.py' cannot be loaded. Line 2: SyntaxError: '(' was never closed.",
+        ),
+        (
+            "bad.py",
+            "import nowhere_at_all\n",
+            "Line 1: ModuleNotFoundError: No module named 'nowhere_at_all'.",
+        ),
         ("bad.py", "raise SystemExit(3)\n", "Line 1: SystemExit: 3."),
         ("bad.py", "def f():\n    1 / 0\n\nf()\n", "Line 2: ZeroDivisionError: division by zero."),
         (
@@ -240,7 +326,11 @@ def test_a_worker_of_a_cluster_is_sent_the_files(plan: Plan, own: Path, monkeypa
             "import evenly\nevenly.register(3)\n",
             "Line 2: TypeError: evenly.register needs a Method (evenly.algorithms),",
         ),
-        ("bad.py", "x = 1\n", "The plugin 'bad.py' registers nothing. It must call evenly.register(...)"),
+        (
+            "bad.py",
+            "x = 1\n",
+            "The plugin 'bad.py' registers nothing. It must call evenly.register(...)",
+        ),
         (
             "bad.py",
             REGISTERED.replace('"urgent"', '"fedprox"'),
@@ -256,13 +346,23 @@ def test_a_worker_of_a_cluster_is_sent_the_files(plan: Plan, own: Path, monkeypa
             REGISTERED.replace('"weather"', '"adult"'),
             "There is already a data set 'adult'. It is part of evenly",
         ),
-        ("bad.py", REGISTERED.replace(', "clients")', ")"), "Metric 'below_half': rests_on must say what the value is computed from"),
+        (
+            "bad.py",
+            REGISTERED.replace(', "clients")', ")"),
+            "Metric 'below_half': rests_on must say what the value is computed from",
+        ),
         ("bad.py", REGISTERED + "1 / 0\n", "ZeroDivisionError: division by zero."),
-        ("bad.txt", REGISTERED, "A plugin must be a Python file whose name ends with .py, got 'bad.txt'."),
+        (
+            "bad.txt",
+            REGISTERED,
+            "A plugin must be a Python file whose name ends with .py, got 'bad.txt'.",
+        ),
         ("gone.py", None, "There is no plugin file 'gone.py'."),
     ],
 )
-def test_a_plugin_that_fails_is_answered_with_file_line_and_error(name: str, text: str | None, said: str, own: Path):
+def test_a_plugin_that_fails_is_answered_with_file_line_and_error(
+    name: str, text: str | None, said: str, own: Path
+):
     if text is not None:
         Path(name).write_text(text)
     before = {*METHODS, *DATASETS, *EVERY_METRIC}
@@ -277,8 +377,14 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     info = tmp_path / "evenly_weather-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: evenly-weather\nVersion: 1.0\n")
-    points = {"methods": "urgent = evenly_weather:METHOD", "metrics": "b = evenly_weather:METRIC", "datasets": "w = evenly_weather:CARD"}
-    (info / "entry_points.txt").write_text("".join(f"[evenly.{group}]\n{point}\n" for group, point in points.items()))
+    points = {
+        "methods": "urgent = evenly_weather:METHOD",
+        "metrics": "b = evenly_weather:METRIC",
+        "datasets": "w = evenly_weather:CARD",
+    }
+    (info / "entry_points.txt").write_text(
+        "".join(f"[evenly.{group}]\n{point}\n" for group, point in points.items())
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(__import__("sys").modules, "evenly_weather", raising=False)
     monkeypatch.setattr(plugins, "_installed", [])
@@ -300,10 +406,22 @@ def test_an_installed_package_is_found_from_python(installed: Path):
     [
         (
             "urgent = evenly_weather:CARD",
-            "'urgent' = 'evenly_weather:CARD' (evenly.methods), which cannot be used: TypeError: it must",
+            (
+                "'urgent' = 'evenly_weather:CARD' (evenly.methods), which cannot be used:"
+                " TypeError: it must"
+            ),
         ),
-        ("urgent = evenly_weather:GONE", "which cannot be used: AttributeError: module 'evenly_weather' has no attribute 'GONE'."),
-        ("urgent = evenly_gone:METHOD", "which cannot be used: ModuleNotFoundError: No module named 'evenly_gone'."),
+        (
+            "urgent = evenly_weather:GONE",
+            (
+                "which cannot be used: AttributeError: module 'evenly_weather' has no attribute"
+                " 'GONE'."
+            ),
+        ),
+        (
+            "urgent = evenly_gone:METHOD",
+            "which cannot be used: ModuleNotFoundError: No module named 'evenly_gone'.",
+        ),
     ],
 )
 def test_an_installed_package_that_fails_is_named(installed: Path, point: str, said: str):

@@ -1,4 +1,6 @@
-"""What a user writes in Python: names are there, examples hold, arguments have many forms, and others are answered with a sentence."""
+"""What a user writes in Python: names are there, examples hold, arguments have many forms, and
+others are answered with a sentence.
+"""
 
 import doctest
 import importlib
@@ -26,13 +28,18 @@ from evenly.types import Trace
 from tests.tunings import DATA, Trainer
 
 SOURCE = Path(evenly.__file__).parent
-PACKAGES = ["evenly", *(f"evenly.{module.name}" for module in pkgutil.iter_modules(evenly.__path__) if module.ispkg)]
+PACKAGES = [
+    "evenly",
+    *(f"evenly.{module.name}" for module in pkgutil.iter_modules(evenly.__path__) if module.ispkg),
+]
 WITH_EXAMPLES = [
     ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
     for path in sorted(SOURCE.rglob("*.py"))
     if ">>> " in path.read_text() and path.parent.name != "metrics" and path.name != "__init__.py"
 ]
-PUBLIC = [("evenly", name) for name in ("algorithm", "from_trace", "load", "register", "save", "variants")] + [
+PUBLIC = [
+    ("evenly", name) for name in ("algorithm", "from_trace", "load", "register", "save", "variants")
+] + [
     (package.__name__, name)
     for package in (evenly.types, evenly.models, evenly.parts)
     for name in package.__all__
@@ -43,7 +50,9 @@ PUBLIC = [("evenly", name) for name in ("algorithm", "from_trace", "load", "regi
 @pytest.mark.parametrize("name", PACKAGES)
 def test_code_in_the_docstring_of_a_package_is_an_example_that_holds(name: str):
     module = importlib.import_module(name)
-    code = re.findall(r"^(?!>>> )\(?\w.*\)? = \w+.*\(.*$|^import \w+$", module.__doc__ or "", re.MULTILINE)
+    code = re.findall(
+        r"^(?!>>> )\(?\w.*\)? = \w+.*\(.*$|^import \w+$", module.__doc__ or "", re.MULTILINE
+    )
     assert not code, "write it as an example, so that it is tried"
     for called in re.findall(r"`(\w+)\(", module.__doc__ or ""):
         assert hasattr(module, called), f"{name} has no {called}"
@@ -64,29 +73,43 @@ def test_public_names_document_their_parameters(module: str, name: str):
     assert text.endswith((".", "]", ")", "'")) or ">>> " in text, "a docstring of whole sentences"
     if inspect.isfunction(public):
         takes = [each for each in inspect.signature(public).parameters if each != "self"]
-        assert not takes or all(f"    {each}:" in text.replace("**", "") for each in takes), "Args names every parameter"
+        assert not takes or all(f"    {each}:" in text.replace("**", "") for each in takes), (
+            "Args names every parameter"
+        )
         returns = inspect.signature(public).return_annotation not in (None, "None")
         assert not returns or "Returns:" in text
 
 
 @pytest.mark.parametrize("name", evenly.__all__)
 def test_every_name_is_there_after_a_fresh_import(name: str, monkeypatch: pytest.MonkeyPatch):
-    """Importing a module somewhere else leaves its name in the package; that must not be what makes it work."""
+    """Importing a module somewhere else leaves its name in the package; that must not be what makes
+    it work.
+    """
     monkeypatch.delitem(vars(evenly), name, raising=False)
     assert getattr(evenly, name) is not None
     assert name in dir(evenly)
 
 
-def test_the_hint_at_variants_works_as_told(tiny: Federation, task: Softmax, monkeypatch: pytest.MonkeyPatch):
+def test_the_hint_at_variants_works_as_told(
+    tiny: Federation, task: Softmax, monkeypatch: pytest.MonkeyPatch
+):
     text = "q-fedavg(q=[0, 1])"
     with pytest.raises(
-        ValueError, match=r"evenly\.variants\('q-fedavg\(q=\[0, 1\]\)'\) has one entry for each, and evenly\.train takes those"
+        ValueError,
+        match=(
+            r"evenly\.variants\('q-fedavg\(q=\[0, 1\]\)'\) has one entry for each, and"
+            r" evenly\.train takes those"
+        ),
     ):
         evenly.algorithm(text)
     monkeypatch.setattr("evenly.simulate.train.simulate", labels)
     expected = ["q-fedavg(q=0)", "q-fedavg(q=1)"]
     assert [variant.label for variant in evenly.variants(text)] == expected
-    assert evenly.train(task, tiny, evenly.variants(text), 2) == evenly.train(task, tiny, text, 2) == expected
+    assert (
+        evenly.train(task, tiny, evenly.variants(text), 2)
+        == evenly.train(task, tiny, text, 2)
+        == expected
+    )
 
 
 def labels(task: Any, federation: Any, algorithms: Any, rounds: int, **options: Any) -> list[Any]:
@@ -96,7 +119,9 @@ def labels(task: Any, federation: Any, algorithms: Any, rounds: int, **options: 
     return [algorithm.label for algorithm in algorithms]
 
 
-def test_different_methods_are_grouped_and_come_back_in_order(tiny: Federation, task: Softmax, monkeypatch: pytest.MonkeyPatch):
+def test_different_methods_are_grouped_and_come_back_in_order(
+    tiny: Federation, task: Softmax, monkeypatch: pytest.MonkeyPatch
+):
     programs: list[tuple[list[str], Any]] = []
 
     def run(task: Any, federation: Any, algorithms: Any, rounds: int, **options: Any) -> list[Any]:
@@ -105,27 +130,48 @@ def test_different_methods_are_grouped_and_come_back_in_order(tiny: Federation, 
 
     monkeypatch.setattr("evenly.simulate.train.simulate", run)
     told: list[tuple[int, int]] = []
-    given = [evenly.algorithm("fedavg"), "ditto", "q-fedavg(q=[1, 2])", evenly.algorithm("ditto(pull=2)")]
-    found = evenly.train(task, tiny, given, 5, progress=lambda done, of: told.append((done, of)), checkpoint=Path("kept.npz"))
+    given = [
+        evenly.algorithm("fedavg"),
+        "ditto",
+        "q-fedavg(q=[1, 2])",
+        evenly.algorithm("ditto(pull=2)"),
+    ]
+    found = evenly.train(
+        task,
+        tiny,
+        given,
+        5,
+        progress=lambda done, of: told.append((done, of)),
+        checkpoint=Path("kept.npz"),
+    )
     assert found == ["fedavg", "ditto", "q-fedavg(q=1)", "q-fedavg(q=2)", "ditto(pull=2)"]
     assert programs == [
         (["fedavg", "q-fedavg(q=1)", "q-fedavg(q=2)"], Path("kept-0.npz")),
         (["ditto", "ditto(pull=2)"], Path("kept-1.npz")),
     ]
     assert told == [(5, 10), (10, 10)]
-    with pytest.raises(ValueError, match="observe needs algorithms that share one program, but these need 2"):
+    with pytest.raises(
+        ValueError, match="observe needs algorithms that share one program, but these need 2"
+    ):
         evenly.train(task, tiny, given, 5, observe=lambda traces: None)
 
 
 def test_a_run_by_notation_has_the_bits_of_one_by_hand(tiny: Federation, task: Softmax):
-    (by_hand,) = simulate(task, tiny, [evenly.algorithm("q-fedavg(q=1)")], rounds=2, seeds=evenly.Seeds.all(3))
+    (by_hand,) = simulate(
+        task, tiny, [evenly.algorithm("q-fedavg(q=1)")], rounds=2, seeds=evenly.Seeds.all(3)
+    )
     for given in ("q-fedavg(q=1)", evenly.algorithm("q-fedavg(q=1)"), ["q-fedavg(q=1)"]):
         (found,) = evenly.train(task, tiny, given, 2, seeds=3)
         np.testing.assert_array_equal(found.tables, by_hand.tables)
 
 
-def test_a_method_of_several_models_has_one_trace(tiny: Federation, task: Softmax, monkeypatch: pytest.MonkeyPatch, some_trace: Trace):
-    monkeypatch.setattr("evenly.simulate.train.simulate", lambda task, federation, algorithms, *_, **__: [some_trace] * len(algorithms))
+def test_a_method_of_several_models_has_one_trace(
+    tiny: Federation, task: Softmax, monkeypatch: pytest.MonkeyPatch, some_trace: Trace
+):
+    monkeypatch.setattr(
+        "evenly.simulate.train.simulate",
+        lambda task, federation, algorithms, *_, **__: [some_trace] * len(algorithms),
+    )
     assert len(evenly.variants("multi-q(q=[0, 1])")[0].members) == 2
     (found,) = evenly.train(task, tiny, "multi-q(q=[0, 1])", 2)
     np.testing.assert_array_equal(found.tables, some_trace.tables)
@@ -150,21 +196,40 @@ NEEDS = r"The first argument must be a task: a model with init, losses, penalty,
 @pytest.mark.parametrize(
     "change, error, sentence",
     [
-        ({"task": torch_module}, TypeError, NEEDS + r"Linear\. PyTorch models train in real federations \(docs/flower-clients\.md\); .*"),
-        ({"task": lambda: "softmax"}, TypeError, NEEDS + r"'softmax'\. Use one of evenly\.models, such as .*"),
+        (
+            {"task": torch_module},
+            TypeError,
+            NEEDS
+            + r"Linear\. PyTorch models train in real federations \(docs/flower-clients\.md\); .*",
+        ),
+        (
+            {"task": lambda: "softmax"},
+            TypeError,
+            NEEDS + r"'softmax'\. Use one of evenly\.models, such as .*",
+        ),
         ({"task": lambda: None}, TypeError, NEEDS + r"NoneType\. .*"),
         (
             {"task": lambda: Softmax},
             TypeError,
             NEEDS + r"the class Softmax\. Create one with the sizes of your data: .*",
         ),
-        ({"task": Network}, TypeError, NEEDS + r"Network\. Wrap it: evenly\.models\.from_equinox\(lambda key: .*"),
-        ({"task": lambda: Softmax(features=7, classes=3)}, ValueError, r"Softmax expects 7 features, but rows of .* have 5\. Pass .*"),
+        (
+            {"task": Network},
+            TypeError,
+            NEEDS + r"Network\. Wrap it: evenly\.models\.from_equinox\(lambda key: .*",
+        ),
+        (
+            {"task": lambda: Softmax(features=7, classes=3)},
+            ValueError,
+            r"Softmax expects 7 features, but rows of .* have 5\. Pass .*",
+        ),
         (
             {"federation": lambda: FRAME},
             TypeError,
-            r"The second argument must be a Federation, got DataFrame\. Make one of the table: evenly\.Federation\.from_frame\(table, "
-            r"client='ward', label='ill'\), with the columns that name the client and the label of each row\.",
+            r"The second argument must be a Federation, got DataFrame\. Make one of the table:"
+            r" evenly\.Federation\.from_frame\(table, "
+            r"client='ward', label='ill'\), with the columns that name the client and the label of"
+            r" each row\.",
         ),
         (
             {"federation": lambda: "synthetic"},
@@ -176,11 +241,27 @@ NEEDS = r"The first argument must be a task: a model with init, losses, penalty,
             TypeError,
             r"The second argument must be a Federation, got tuple\. See evenly\..*",
         ),
-        ({"algorithms": lambda: 3}, TypeError, r"algorithms must be an algorithm, its notation or a list of them, got int\."),
-        ({"algorithms": lambda: [3]}, TypeError, r"An algorithm is needed, or its notation such as 'q-fedavg\(q=1\)', got int\."),
-        ({"algorithms": lambda: METHOD}, TypeError, r"An algorithm is needed, or its notation such as 'fedavg', got Method\."),
+        (
+            {"algorithms": lambda: 3},
+            TypeError,
+            r"algorithms must be an algorithm, its notation or a list of them, got int\.",
+        ),
+        (
+            {"algorithms": lambda: [3]},
+            TypeError,
+            r"An algorithm is needed, or its notation such as 'q-fedavg\(q=1\)', got int\.",
+        ),
+        (
+            {"algorithms": lambda: METHOD},
+            TypeError,
+            r"An algorithm is needed, or its notation such as 'fedavg', got Method\.",
+        ),
         ({"algorithms": list}, ValueError, r"At least one algorithm is needed, got none\."),
-        ({"algorithms": lambda: "fedavgg"}, ValueError, r"There is no method 'fedavgg'\. Did you mean 'fedavg'\? .*"),
+        (
+            {"algorithms": lambda: "fedavgg"},
+            ValueError,
+            r"There is no method 'fedavgg'\. Did you mean 'fedavg'\? .*",
+        ),
         ({"rounds": lambda: "10"}, TypeError, r"rounds must be a whole number, got '10'\."),
         ({"rounds": lambda: 2.5}, TypeError, r"rounds must be a whole number, got 2\.5\."),
         ({"rounds": lambda: 0}, ValueError, r"rounds must be at least 1, got 0\."),
@@ -195,12 +276,16 @@ def test_other_arguments_are_answered_with_a_sentence(
 
 
 def test_an_algorithm_is_written_as_text():
-    with pytest.raises(TypeError, match=r"^A method is written as text, such as 'q-fedavg\(q=1\)', got Method\.$"):
+    with pytest.raises(
+        TypeError, match=r"^A method is written as text, such as 'q-fedavg\(q=1\)', got Method\.$"
+    ):
         evenly.algorithm(METHOD)  # pyright: ignore[reportArgumentType]
 
 
 def test_what_clients_reveal_is_all_told():
-    """q-FedAvg divides by a number that depends on the squared norm of every client's update: masked sums do not tell it."""
+    """q-FedAvg divides by a number that depends on the squared norm of every client's update:
+    masked sums do not tell it.
+    """
     assert reveals(METHODS["q-fedavg"]) == "loss, square_norm"
     column = list(methods_table().columns[2].cells)
     for method, told in zip(METHODS.values(), column, strict=True):
@@ -208,15 +293,28 @@ def test_what_clients_reveal_is_all_told():
         assert set(str(told).split(", ")) - {"nothing"} == built.rule.needs - {"chance"}
 
 
-def test_a_search_in_python_leaves_what_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_search_in_python_leaves_what_its_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Training and drawing stand aside: they have tests of their own."""
     for name in ("write_report", "write_tuning_report"):
-        monkeypatch.setattr(f"evenly.report.tuning_page.{name}", lambda found, path, *_: path.write_text("page"))
+        monkeypatch.setattr(
+            f"evenly.report.tuning_page.{name}", lambda found, path, *_: path.write_text("page")
+        )
     monkeypatch.setattr("evenly.experiment.tuning.execute", Trainer())
     found = evenly.tune("q-fedavg(q=[1, 5])", data=DATA, rounds=10, seeds=1, out=tmp_path)
-    page = (SOURCE.parents[1] / "docs" / "tuning.md").read_text().split("## What is left behind")[1].split("##")[0]
+    page = (
+        (SOURCE.parents[1] / "docs" / "tuning.md")
+        .read_text()
+        .split("## What is left behind")[1]
+        .split("##")[0]
+    )
     named = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     assert {"report.html", "tuning.csv", "chosen/", "study.db"} <= set(named)
-    assert [name for name in (*named, "chosen/report.html", "chosen/results.csv") if not (tmp_path / name).exists()] == []
+    assert [
+        name
+        for name in (*named, "chosen/report.html", "chosen/results.csv")
+        if not (tmp_path / name).exists()
+    ] == []
     assert found.choice.chosen
     assert jax.tree.leaves(found.final.runs[0].trace.tables)

@@ -20,7 +20,11 @@ def test_a_draw_depends_only_on_seed_purpose_and_counter(seed: int, counter: tup
     assert numbers(draws.at(*counter)) == numbers(generator(seed, "cohort", *counter))
 
 
-@given(st.lists(st.sampled_from(["random", "integers", "float32", "permutation", "normal"]), max_size=4))
+@given(
+    st.lists(
+        st.sampled_from(["random", "integers", "float32", "permutation", "normal"]), max_size=4
+    )
+)
 def test_nothing_is_left_over_from_the_draw_before(before: list[str]):
     # float32 and small integers take half a word and leave the other half in a buffer.
     draws = Draws(1, "batches")
@@ -54,7 +58,8 @@ def test_missing_counters_are_zeros():
 
 
 def test_neighbouring_counters_do_not_overlap():
-    # Philox counts blocks in its lowest word; a counter of ours must not be a later block of its neighbour.
+    # Philox counts blocks in its lowest word; a counter of ours must not be a later block of its
+    # neighbour.
     long = generator(0, "batches", 5).integers(0, 2**63, 100_000)
     near = generator(0, "batches", 6).integers(0, 2**63, 100_000)
     assert not set(long.tolist()) & set(near.tolist())

@@ -98,7 +98,10 @@ class Bounded:
     [
         ({"rate": 0}, "rate must be above 0 and at most 1, got 0. Meaning: step size."),
         ({"rate": 1.5}, "rate must be above 0 and at most 1, got 1.5. Meaning: step size."),
-        ({"rate": float("nan")}, "rate must be above 0 and at most 1, got nan. Meaning: step size."),
+        (
+            {"rate": float("nan")},
+            "rate must be above 0 and at most 1, got nan. Meaning: step size.",
+        ),
         ({"pull": -1}, "pull must be at least 0 and below 2, got -1."),
         ({"pull": 2}, "pull must be at least 0 and below 2, got 2."),
         ({"steps": 0}, "steps must be a whole number of at least 1, got 0."),
@@ -123,5 +126,7 @@ def test_values_at_the_bounds_are_legal():
 
 def test_arrays_in_the_place_of_numbers_are_not_checked():
     stacked = trees.stack([Bounded(rate=0.1, pull=0.0), Bounded(rate=0.2, pull=1.0)])
-    np.testing.assert_array_equal(jax.vmap(lambda one: -one.rate)(stacked), np.float32([-0.1, -0.2]))  # pyright: ignore[reportArgumentType]
+    np.testing.assert_array_equal(
+        jax.vmap(lambda one: -one.rate)(stacked), np.float32([-0.1, -0.2])
+    )  # pyright: ignore[reportArgumentType]
     assert replace(stacked, rate=-stacked.rate).rate.tolist() == pytest.approx([-0.1, -0.2])

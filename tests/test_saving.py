@@ -1,4 +1,6 @@
-"""Archives return what was written, a saved model predicts the same after loading, and other files are refused with a reason."""
+"""Archives return what was written, a saved model predicts the same after loading, and other files
+are refused with a reason.
+"""
 
 import json
 import struct
@@ -62,7 +64,10 @@ def arranged(name: str) -> Model:
     """A model on arrays, with parameters that are not the initial ones."""
     federation = federations.tiny(classes=2)
     task = MODELS[name](federation)
-    params = jax.tree.map(lambda leaf: leaf + jax.random.normal(jax.random.key(1), leaf.shape), task.init(jax.random.key(0)))
+    params = jax.tree.map(
+        lambda leaf: leaf + jax.random.normal(jax.random.key(1), leaf.shape),
+        task.init(jax.random.key(0)),
+    )
     return Model(task=task, params=params, labels=federation.labels, shape=(5,))
 
 
@@ -81,7 +86,10 @@ def test_every_named_model_comes_back_the_same(name: str, tmp_path: Path):
 
 def test_settings_of_a_task_are_kept(tmp_path: Path):
     task = LinearSVM(features=2, reduction="sum", regularisation=0.25)
-    save(Model(task=task, params=task.init(jax.random.key(0)), labels=("a", "b"), shape=(2,)), tmp_path / "m")
+    save(
+        Model(task=task, params=task.init(jax.random.key(0)), labels=("a", "b"), shape=(2,)),
+        tmp_path / "m",
+    )
     back = load(tmp_path / "m").task
     assert isinstance(back, LinearSVM)
     assert (back.features, back.reduction, back.regularisation) == (2, "sum", 0.25)
@@ -101,38 +109,56 @@ def test_the_encoder_comes_back_with_the_model(from_table: Model, tmp_path: Path
 def test_probabilities_are_those_of_the_labels(from_table: Model):
     p = from_table.probabilities(table())
     np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
-    np.testing.assert_array_equal(np.array(from_table.labels)[p.argmax(1)], from_table.predict(table()))
+    np.testing.assert_array_equal(
+        np.array(from_table.labels)[p.argmax(1)], from_table.predict(table())
+    )
 
 
 def test_what_cannot_be_predicted_is_refused(from_table: Model):
     with pytest.raises(ValueError, match="must have the column 'job'"):
         from_table.predict(table().drop(columns="job"))
-    with pytest.raises(ValueError, match=r"Rows must have shape \[n, 5\], as in training; got \[2, 4\]"):
+    with pytest.raises(
+        ValueError, match=r"Rows must have shape \[n, 5\], as in training; got \[2, 4\]"
+    ):
         from_table.predict(np.ones((2, 4)))
     with pytest.raises(ValueError, match="row 0"):
         from_table.predict(np.full((1, 5), np.nan))
-    with pytest.raises(TypeError, match=r"trained on arrays, so rows must be an array of shape \[n, 5\], not a table"):
+    with pytest.raises(
+        TypeError,
+        match=r"trained on arrays, so rows must be an array of shape \[n, 5\], not a table",
+    ):
         arranged("softmax").predict(table())
     with pytest.raises(TypeError, match="LinearSVM has no probabilities"):
         arranged("svm").probabilities(np.ones((1, 5)))
 
 
 def test_a_model_of_bytes_refuses_fractions():
-    task = Custom(initialise=lambda key: jnp.zeros((4, 2)), apply=lambda p, x: x.reshape(len(x), -1) @ p)
-    model = Model(task=task, params=jnp.ones((4, 2)), labels=("a", "b"), shape=(2, 2), dtype="uint8")
+    task = Custom(
+        initialise=lambda key: jnp.zeros((4, 2)), apply=lambda p, x: x.reshape(len(x), -1) @ p
+    )
+    model = Model(
+        task=task, params=jnp.ones((4, 2)), labels=("a", "b"), shape=(2, 2), dtype="uint8"
+    )
     assert model.predict(np.full((1, 2, 2), 200, np.int64)).tolist() == ["a"]
     with pytest.raises(ValueError, match="Features must be uint8, as in training; got float32"):
         model.predict(np.full((1, 2, 2), 0.5))
 
 
-def test_a_trace_becomes_a_model(tiny: Federation, task: Softmax, some_trace: Trace, tmp_path: Path):
+def test_a_trace_becomes_a_model(
+    tiny: Federation, task: Softmax, some_trace: Trace, tmp_path: Path
+):
     model = from_trace(some_trace, task, tiny)
     save(model, tmp_path / "m.npz")
     rows = tiny.test.rows
-    right = (load(tmp_path / "m.npz").predict(tiny.x[rows]) == np.array(tiny.labels)[tiny.y[rows]]).sum()
+    right = (
+        load(tmp_path / "m.npz").predict(tiny.x[rows]) == np.array(tiny.labels)[tiny.y[rows]]
+    ).sum()
     counted = some_trace.tables[-1, 2].sum((0, 1))  # [labels, outcomes] on test rows
     assert right == np.trace(counted)
-    with pytest.raises(ValueError, match=r"The trace must have the parameters that MLP has .* but has \['b'\] float32\[3\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"The trace must have the parameters that MLP has .* but has \['b'\] float32\[3\]",
+    ):
         from_trace(some_trace, MODELS["mlp"](tiny), tiny)
     with pytest.raises(ValueError, match="Softmax has 4 classes, but the data have 3 labels"):
         from_trace(some_trace, Softmax(features=5, classes=4), tiny)
@@ -148,16 +174,33 @@ def test_an_own_model_needs_its_task_to_come_back(tiny: Federation, tmp_path: Pa
     [trace] = simulate(task, tiny, [algorithm("fedavg+full")], rounds=2)
     model = from_trace(trace, task, tiny)
     save(model, tmp_path / "own.npz")
-    with pytest.raises(ValueError, match=r"own.npz holds a model of your own, whose code is not stored.*load\(path, task=\.\.\.\)"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"own.npz holds a model of your own, whose code is not stored.*load\(path,"
+            r" task=\.\.\.\)"
+        ),
+    ):
         load(tmp_path / "own.npz")
-    np.testing.assert_array_equal(load(tmp_path / "own.npz", task=network(4)).predict(tiny.x), model.predict(tiny.x))
-    with pytest.raises(ValueError, match=r"The model in own.npz must have the parameters that Custom has .*\[6, 5\].* but has .*\[4, 5\]"):
+    np.testing.assert_array_equal(
+        load(tmp_path / "own.npz", task=network(4)).predict(tiny.x), model.predict(tiny.x)
+    )
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"The model in own.npz must have the parameters that Custom has .*\[6, 5\].* but has"
+            r" .*\[4, 5\]"
+        ),
+    ):
         load(tmp_path / "own.npz", task=network(6))
 
 
 def test_half_precision_parameters_come_back(tmp_path: Path):
     task = Custom(initialise=lambda key: jnp.zeros((5, 2), jnp.bfloat16), apply=lambda p, x: x @ p)
-    save(Model(task=task, params=jnp.full((5, 2), 1.5, jnp.bfloat16), labels=("a", "b"), shape=(5,)), tmp_path / "m")
+    save(
+        Model(task=task, params=jnp.full((5, 2), 1.5, jnp.bfloat16), labels=("a", "b"), shape=(5,)),
+        tmp_path / "m",
+    )
     assert load(tmp_path / "m", task=task).params.dtype == jnp.bfloat16
 
 
@@ -165,7 +208,11 @@ def rewritten(path: Path, **changes: Any) -> Path:
     """The same file with some entries of its header changed; ... removes one."""
     with np.load(path) as file:
         arrays = {k: file[k] for k in file.files}
-    header = {k: v for k, v in {**json.loads(str(arrays.pop("header"))), **changes}.items() if v is not ...}
+    header = {
+        k: v
+        for k, v in {**json.loads(str(arrays.pop("header"))), **changes}.items()
+        if v is not ...
+    }
     with open(path, "wb") as file:
         np.savez(file, header=np.array(json.dumps(header)), **arrays)
     return path
@@ -173,24 +220,44 @@ def rewritten(path: Path, **changes: Any) -> Path:
 
 def test_a_newer_format_is_refused(tmp_path: Path):
     save(arranged("mlp"), tmp_path / "m.npz")
-    with pytest.raises(ValueError, match=r"m.npz' has format 2, but this version of evenly reads up to format 1\. Update evenly"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"m.npz' has format 2, but this version of evenly reads up to format 1\. Update evenly"
+        ),
+    ):
         load(rewritten(tmp_path / "m.npz", format=2))
 
 
 def test_an_unknown_task_or_half_a_header_is_refused(tmp_path: Path):
     save(arranged("mlp"), tmp_path / "m.npz")
-    with pytest.raises(ValueError, match=r"holds a 'forest' model, which this version of evenly does not have\. It has softmax"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"holds a 'forest' model, which this version of evenly does not have\. It has softmax"
+        ),
+    ):
         load(rewritten(tmp_path / "m.npz", task={"name": "forest", "settings": {}}))
     with pytest.raises(ValueError, match="labels is missing"):
         load(rewritten(tmp_path / "m.npz", labels=...))
 
 
-@pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b"hello", lambda b: b[:400] + b"\0\1" + b[402:]])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda b: b"",
+        lambda b: b[: len(b) // 2],
+        lambda b: b"hello",
+        lambda b: b[:400] + b"\0\1" + b[402:],
+    ],
+)
 def test_a_damaged_file_is_refused(damage: Any, tmp_path: Path):
     path = tmp_path / "m.npz"
     save(arranged("softmax"), path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=r"m.npz is not a whole model file written by evenly.save .*save it again"):
+    with pytest.raises(
+        ValueError, match=r"m.npz is not a whole model file written by evenly.save .*save it again"
+    ):
         load(path)
 
 
@@ -226,7 +293,14 @@ def contents(path: Path, newest: int = 0) -> Archive:
 @pytest.mark.parametrize("compress", [False, True])
 def test_an_archive_returns_its_header_and_arrays(tmp_path: Path, compress: bool):
     tree = {"a": np.arange(3, dtype=np.int16), "b": [np.float64(0.5), np.zeros((2, 0))]}
-    path = write_archive(tmp_path / "a.npz", leaves_of(tree), {"done": 7}, format=3, fingerprint="me", compress=compress)
+    path = write_archive(
+        tmp_path / "a.npz",
+        leaves_of(tree),
+        {"done": 7},
+        format=3,
+        fingerprint="me",
+        compress=compress,
+    )
     archive = contents(path, newest=3)
     assert archive.header == {"format": 3, "fingerprint": "me", "done": 7}
     for leaf, expected in zip(archive.leaves(), [tree["a"], *tree["b"]], strict=True):
@@ -237,7 +311,9 @@ def test_an_archive_returns_its_header_and_arrays(tmp_path: Path, compress: bool
 def test_an_archive_without_a_format_number_has_format_zero(tmp_path: Path):
     path = write_archive(tmp_path / "a.npz", {"x": np.ones(2)}, {"number": 1})
     assert contents(path).header == {"number": 1}
-    with pytest.raises(ValueError, match="has format 1, but this version of evenly reads up to format 0"):
+    with pytest.raises(
+        ValueError, match="has format 1, but this version of evenly reads up to format 0"
+    ):
         contents(write_archive(path, {}, {}, format=1))
 
 
@@ -260,7 +336,9 @@ def test_a_compressed_array_may_not_claim_more_than_its_bytes_can_expand_to(tmp_
 
 
 @pytest.mark.parametrize("text", ["frl", "e2fl", "ifca(groups=2)"])
-def test_models_of_ranked_edges_and_of_several_groups_predict_what_clients_were_served(tiny: Federation, text: str, tmp_path: Path):
+def test_models_of_ranked_edges_and_of_several_groups_predict_what_clients_were_served(
+    tiny: Federation, text: str, tmp_path: Path
+):
     mlp = MLP(features=5, classes=3, hidden=(6,), bias=False)
     member = algorithm(text + "+uniform(clients=3)")
     (trace,) = simulate(mlp, tiny, [member], 2)

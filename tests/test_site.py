@@ -16,9 +16,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 ELSEWHERE = {"benchmarks.html", "changelog.html"}  # read from outside the folder
-NOWHERE = {f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https", "HTTP", "HTTPS")}  # whoever asks is refused
+# whoever asks is refused
+NOWHERE = {f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https", "HTTP", "HTTPS")}
 LOADED = re.compile(
-    r"<(?:script|link|img|iframe|source|video|audio)\b[^>]*?\b(?:src|href|srcset)=[\"']?(?:https?:)?//[^\"' >]+", re.IGNORECASE
+    r"<(?:script|link|img|iframe|source|video|audio)\b[^>]*?"
+    r"\b(?:src|href|srcset)=[\"']?(?:https?:)?//[^\"' >]+",
+    re.IGNORECASE,
 )
 FETCHED = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//")
 
@@ -26,15 +29,28 @@ FETCHED = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//")
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(out),
+    ]
     env = {**os.environ, **NOWHERE, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return out
 
 
 def test_every_page_is_built_and_in_the_list_of_pages(site: Path):
-    pages = {path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")} | ELSEWHERE
+    pages = {
+        path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")
+    } | ELSEWHERE
     built = {path.relative_to(site).as_posix() for path in site.rglob("*.html")} - {"404.html"}
     assert built == pages
     start = (site / "index.html").read_text()
@@ -72,7 +88,11 @@ def address(site: Path) -> Iterator[str]:
 
 @pytest.mark.browser
 def test_the_site_in_a_browser_stays_on_its_machine_and_within_a_phone(address: str):
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    path = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if path is None:
         assert os.environ.get("EVENLY_REQUIRE_BROWSER") != "1"
         pytest.skip("Chromium is not installed; `apt install chromium` provides it.")
@@ -80,16 +100,31 @@ def test_the_site_in_a_browser_stays_on_its_machine_and_within_a_phone(address: 
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+            executable_path=path,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
         )
         page = browser.new_page(viewport={"width": 390, "height": 844})
         strangers, mistakes = [], []
-        page.on("request", lambda request: request.url.startswith((address, "data:", "blob:")) or strangers.append(request.url))
-        page.on("console", lambda message: message.type == "error" and mistakes.append(message.text))
+        page.on(
+            "request",
+            lambda request: (
+                request.url.startswith((address, "data:", "blob:")) or strangers.append(request.url)
+            ),
+        )
+        page.on(
+            "console", lambda message: message.type == "error" and mistakes.append(message.text)
+        )
         page.on("pageerror", lambda error: mistakes.append(str(error)))
-        for name in ("index.html", "choose.html", "algorithms/q-fedavg.html", "results/acs-income.html"):
+        for name in (
+            "index.html",
+            "choose.html",
+            "algorithms/q-fedavg.html",
+            "results/acs-income.html",
+        ):
             page.goto(address + name)
-            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            wide = page.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
             assert wide == 0, f"{name} is {wide} pixels wider than a phone"
         page.set_viewport_size({"width": 1280, "height": 900})
         page.click("input[name=query]")

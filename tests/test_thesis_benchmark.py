@@ -1,4 +1,6 @@
-"""The benchmark of the thesis' study: it needs only the core packages, says only what was measured, and leaves nothing running."""
+"""The benchmark of the thesis' study: it needs only the core packages, says only what was measured,
+and leaves nothing running.
+"""
 
 import json
 import os
@@ -16,20 +18,37 @@ NOT_CORE = ("pandas", "pyarrow", "altair", "typer", "rich", "pydantic", "torch",
 WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({NOT_CORE})); import thesis; thesis.main()"
 FOUND = {
     "study": {
-        "cells": 1, "seeds": 2, "trainings": 288, "training_rounds": 5760, "seconds": 2.88, "compile_seconds": 1.0, "ms_per_round": 0.5,
-        "megabytes": 900, "others": 0.02,
+        "cells": 1,
+        "seeds": 2,
+        "trainings": 288,
+        "training_rounds": 5760,
+        "seconds": 2.88,
+        "compile_seconds": 1.0,
+        "ms_per_round": 0.5,
+        "megabytes": 900,
+        "others": 0.02,
     },
     "one": {"rounds": 20, "ms_per_round": 5.0, "range": [4.0, 6.0], "others": 0.3},
     "flower": {
-        "rounds": 5, "ms_per_round": 100.0, "range": [99.0, 101.0], "impatient_ms_per_round": 60.0, "first_seconds": 9.0, "megabytes": 700,
-        "left_processes": 0, "accuracy": {"evenly": 84.0, "flower": 82.5}, "difference": 0.2,
+        "rounds": 5,
+        "ms_per_round": 100.0,
+        "range": [99.0, 101.0],
+        "impatient_ms_per_round": 60.0,
+        "first_seconds": 9.0,
+        "megabytes": 700,
+        "left_processes": 0,
+        "accuracy": {"evenly": 84.0, "flower": 82.5},
+        "difference": 0.2,
     },
-}  # fmt: skip
+}
 
 
-def thesis(*options: str, code: str = "import thesis; thesis.main()") -> subprocess.CompletedProcess:
+def thesis(
+    *options: str, code: str = "import thesis; thesis.main()"
+) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-c", code, *options], cwd=BENCHMARKS, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", code, *options], cwd=BENCHMARKS, capture_output=True, text=True,
+        timeout=300, check=False
     )  # fmt: skip
 
 
@@ -55,7 +74,18 @@ def test_evenly_alone_is_measured_where_only_the_core_packages_are(tmp_path: Pat
     need("adult-sex")
     plan, out = tmp_path / "plan.json", tmp_path / "out.json"
     assert thesis("--quick", "--seeds", "1", "--write-plan", str(plan)).returncode == 0
-    done = thesis("--only", "evenly", "--quick", "--plan", str(plan), "--patience", "0", "--json", str(out), code=WITHOUT)
+    done = thesis(
+        "--only",
+        "evenly",
+        "--quick",
+        "--plan",
+        str(plan),
+        "--patience",
+        "0",
+        "--json",
+        str(out),
+        code=WITHOUT,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert found["study"]["trainings"] == 144
@@ -78,7 +108,12 @@ def test_one_round_of_flower_is_not_enough():
 def test_ratios_and_a_disagreement_are_said(module):
     summary = module("thesis_summary")
     found = {**FOUND, "ratios": summary.conclusions(FOUND)}
-    assert found["ratios"] == {"agreement_reached": False, "faster_study": 200.0, "faster_one": 20.0, "flower_hours": 0.16}
+    assert found["ratios"] == {
+        "agreement_reached": False,
+        "faster_study": 200.0,
+        "faster_one": 20.0,
+        "flower_hours": 0.16,
+    }
     text = summary.sentences(found)
     assert "NOT the same" in text
     assert "NOT quiet" in text
@@ -106,12 +141,16 @@ def test_what_a_command_leaves_behind_is_ended(module, tmp_path: Path):
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads Linux's /proc")
 def test_a_command_that_takes_too_long_is_ended(module):
-    ended = module("watched").run([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ), limit=0.5)
+    ended = module("watched").run(
+        [sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ), limit=0.5
+    )
     assert ended.returncode != 0
     assert "did not end" in ended.errors
 
 
-def test_an_environment_that_cannot_be_made_says_why(module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_environment_that_cannot_be_made_says_why(
+    module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     environment = module("environment")
     monkeypatch.setattr(environment.sys, "executable", str(tmp_path / "no-python"))
     with pytest.raises(environment.NotInstalledError, match="no-python"):

@@ -32,7 +32,9 @@ def test_what_is_left_out(script: ModuleType):
     case = script.cases(["synthetic"], quick=True)[0]
     federation, _ = case.workload.data()
     recorder = script.Recorder()
-    script.simulate(case.workload.task(federation), federation, case.workload.algorithms(1), 2, advance=recorder)
+    script.simulate(
+        case.workload.task(federation), federation, case.workload.algorithms(1), 2, advance=recorder
+    )
     _, inputs, block, _ = recorder.calls[0]
     data = inputs.data
     assert block.evaluate.any()
@@ -48,15 +50,29 @@ def test_models_without_products_train_nothing(script: ModuleType, runs: int):
     federation, _ = case.workload.data()
     task = case.workload.task(federation)
     for model in (script.idle(task), script.reading(task)):
-        (trace, *_) = script.simulate(model, federation, case.workload.algorithms(runs), 2)
-        for before, after in zip(jax.tree.leaves(task.init(jax.random.key(0))), jax.tree.leaves(trace.model), strict=True):
+        trace, *_ = script.simulate(model, federation, case.workload.algorithms(runs), 2)
+        for before, after in zip(
+            jax.tree.leaves(task.init(jax.random.key(0))), jax.tree.leaves(trace.model), strict=True
+        ):
             np.testing.assert_allclose(before, after, atol=1e-6)
 
 
 def test_the_table_has_every_part_of_every_case(script: ModuleType):
     table = sys.modules["where_time_table"]
-    case = {"runs": 12, "rounds": 4, "compile_seconds": 1.5, "clock_ms": 3.0, "cpu_ms": 6.0, "parts_ms": dict.fromkeys(table.PARTS, 0.5)}
-    found = {"cases": {"a": case, "b": case}, "machine": {"cores": 2, "cpu": "X"}, "versions": {"jax": "1"}, "date": "today"}
+    case = {
+        "runs": 12,
+        "rounds": 4,
+        "compile_seconds": 1.5,
+        "clock_ms": 3.0,
+        "cpu_ms": 6.0,
+        "parts_ms": dict.fromkeys(table.PARTS, 0.5),
+    }
+    found = {
+        "cases": {"a": case, "b": case},
+        "machine": {"cores": 2, "cpu": "X"},
+        "versions": {"jax": "1"},
+        "date": "today",
+    }
     text = table.document(found)
     assert all(title in text for title in table.PARTS.values())
     assert "| per run, CPU time | 0.50 | 0.50 |" in text

@@ -1,4 +1,6 @@
-"""Searches without training: a made-up landscape over q and the learning rate, seen through count tables like real ones."""
+"""Searches without training: a made-up landscape over q and the learning rate, seen through count
+tables like real ones.
+"""
 
 from math import log10
 from pathlib import Path
@@ -16,7 +18,9 @@ DATA = {"name": "synthetic", "clients": 2}
 
 
 def accuracies(settings: dict[str, float], seed: int) -> tuple[float, float]:
-    """Of the well-served and the badly served client: larger q brings them together and costs accuracy, a far-off rate costs both."""
+    """Of the well-served and the badly served client: larger q brings them together and costs
+    accuracy, a far-off rate costs both.
+    """
     q, rate = float(settings.get("q", 0)), float(settings.get("learning_rate", 0.1))
     even = q / (1 + q)
     mean = 0.8 - 0.04 * even**2 - 0.05 * abs(log10(rate) + 1) + 0.002 * seed
@@ -24,7 +28,9 @@ def accuracies(settings: dict[str, float], seed: int) -> tuple[float, float]:
 
 
 def trace(settings: dict[str, float], seed: int, *, hidden: bool) -> Trace:
-    """The counts of a model with these accuracies; its test rows are there only where they are not hidden."""
+    """The counts of a model with these accuracies; its test rows are there only where they are not
+    hidden.
+    """
     tables = np.zeros((1, 3, 2, 1, 2, 2), np.int32)
     for split in (0, 1) if hidden else (0, 1, 2):
         for client, accuracy in enumerate(accuracies(settings, seed)):
@@ -45,7 +51,9 @@ def trace(settings: dict[str, float], seed: int, *, hidden: bool) -> Trace:
 
 
 class Trainer:
-    """Stands in for `execute`: remembers every plan it is given, and can be stopped before one of them."""
+    """Stands in for `execute`: remembers every plan it is given, and can be stopped before one of
+    them.
+    """
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
@@ -57,11 +65,28 @@ class Trainer:
         self.plans.append(plan)
         hidden = bool(plan.data.get("hide_test"))
         runs = [
-            Run(v.label, v.method.name, v.settings, seed, trace(v.settings, seed, hidden=hidden), v.members[0].needs)
+            Run(
+                v.label,
+                v.method.name,
+                v.settings,
+                seed,
+                trace(v.settings, seed, hidden=hidden),
+                v.members[0].needs,
+            )
             for v in plan.variants()
             for seed in plan.seeds
         ]
-        return Comparison(plan.name, load(plan.data, 0), "natural", "Softmax", runs, plan.rounds, "", 0.1, {"evenly": "0.1.0"})
+        return Comparison(
+            plan.name,
+            load(plan.data, 0),
+            "natural",
+            "Softmax",
+            runs,
+            plan.rounds,
+            "",
+            0.1,
+            {"evenly": "0.1.0"},
+        )
 
     @property
     def batches(self) -> list[Plan]:
@@ -73,7 +98,9 @@ class Trainer:
         return [label for plan in self.batches for label in plan.methods]
 
 
-def searched(monkeypatch, method: str, out: Path | None = None, **options) -> tuple[tuning.Tuning, Trainer]:
+def searched(
+    monkeypatch, method: str, out: Path | None = None, **options
+) -> tuple[tuning.Tuning, Trainer]:
     """A search on the made-up landscape."""
     trainer = Trainer()
     monkeypatch.setattr(tuning, "execute", trainer)

@@ -1,4 +1,6 @@
-"""Parts of pages that follow from the code: methods, parts of methods, metrics, and what each method needs of Flower's clients."""
+"""Parts of pages that follow from the code: methods, parts of methods, metrics, and what each
+method needs of Flower's clients.
+"""
 
 import difflib
 import inspect
@@ -47,27 +49,51 @@ SYMBOLS = {
 }
 CARRIED = {"vₖ": "the weight that client k carries from round to round"}
 ORDERS = {
-    "R⁺": "the order of edges, from the lowest to the highest, from which clients start in the next round",
+    "R⁺": (
+        "the order of edges, from the lowest to the highest, from which clients start in the next"
+        " round"
+    ),
     "Rₖ": "client k's order of edges; its argsort are the places of the edges",
 }
 METHOD_SYMBOLS = {
     "ditto": {"vₖ": "client k's personal model", "λ": "strength of its pull towards w (`pull`)"},
-    "fairfed": {**CARRIED, "Δₖ": "how far client k's fairness gap is from everyone's", "β": "how fast weights move"},
-    "fedcvg": {"uₖ": "training rows of unprivileged people at client k", "α": "how much one more of them counts"},
+    "fairfed": {
+        **CARRIED,
+        "Δₖ": "how far client k's fairness gap is from everyone's",
+        "β": "how fast weights move",
+    },
+    "fedcvg": {
+        "uₖ": "training rows of unprivileged people at client k",
+        "α": "how much one more of them counts",
+    },
     "fedcvg-ratio": {
         **CARRIED,
         "zₖ": "client k's weight of this round alone",
-        "rₖ": "share of unprivileged people among client k's training rows; r: among those of the round",
+        "rₖ": (
+            "share of unprivileged people among client k's training rows; r: among those of the"
+            " round"
+        ),
         "±": "+ if r is below one half, else −; clip keeps the factor between 1/2 and 2",
         "α": "how much that share counts",
         "m": "`memory`",
     },
-    "local": {"wₖ": "client k's own model", "Fₖ": "loss of client k on a batch of its training rows", "∇Fₖ": "the gradient of that loss"},
-    "ifca": {"w_q": "model q of several", "qₖ": "the model that client k chooses", "Fₖ": "loss of client k on its training rows"},
+    "local": {
+        "wₖ": "client k's own model",
+        "Fₖ": "loss of client k on a batch of its training rows",
+        "∇Fₖ": "the gradient of that loss",
+    },
+    "ifca": {
+        "w_q": "model q of several",
+        "qₖ": "the model that client k chooses",
+        "Fₖ": "loss of client k on its training rows",
+    },
     "frl": ORDERS,
     "e2fl": {**ORDERS, "R_q": "the order of group q", "q": "a group of clients"},
     "fedfb": {
-        "o₀": "how much rows of unprivileged people without the favourable label count in a client's loss; those with it count 2 − o₀",
+        "o₀": (
+            "how much rows of unprivileged people without the favourable label count in a client's"
+            " loss; those with it count 2 − o₀"
+        ),
         "o₁": "the same of all other people",
         "m₀": "rows of unprivileged people, of n; m₁ of all others",
         "f": "by how much the losses of the two sides differ in the label that they favour",
@@ -85,17 +111,25 @@ REVEALED = {
     "unprivileged": "its number of training rows of unprivileged people",
     "choice": "the cluster or group it chose",
     "square_norm": "the squared norm of its update (the server can read it off the update)",
-    "gram": "its update on its own, not only in a sum (weights come from inner products of updates)",
+    "gram": (
+        "its update on its own, not only in a sum (weights come from inner products of updates)"
+    ),
 }
-OF_GROUPS = {"table", "valid_table", "cell_loss", "unprivileged"}  # the command for a method that needs these uses data with groups
+# the command for a method that needs these uses data with groups
+OF_GROUPS = {"table", "valid_table", "cell_loss", "unprivileged"}
 DRAWN = {"chance"}  # by the server, so clients do not reveal it
 
 
 def method_part(method: Method) -> str:
-    """Return the generated part of a method's page: formula, symbols, settings, revealed information and a command."""
+    """Return the generated part of a method's page: formula, symbols, settings, revealed
+    information and a command.
+    """
     symbols = {**SYMBOLS, **METHOD_SYMBOLS.get(method.name, {})}
     used = [(s, meaning) for s, meaning in symbols.items() if s in method.formula]
-    rows = [[f"`{s.name}`", shown(s.default), s.doc, "yes" if s.swept else "no"] for s in method.settings.values()]
+    rows = [
+        [f"`{s.name}`", shown(s.default), s.doc, "yes" if s.swept else "no"]
+        for s in method.settings.values()
+    ]
     return "\n\n".join([
         f"Written `{method.name}`. {method.reference}.",
         f"    {method.formula}",
@@ -114,14 +148,22 @@ def method_part(method: Method) -> str:
 def story(method: Method) -> str:
     """Return the docstring of the module that defines the method."""
     homes = [m for name, m in sorted(sys.modules.items()) if name.startswith("evenly.algorithms.")]
-    return next(inspect.getdoc(home) or "" for home in homes if getattr(home, "METHOD", None) is method)
+    return next(
+        inspect.getdoc(home) or "" for home in homes if getattr(home, "METHOD", None) is method
+    )
 
 
 def revealed(method: Method) -> str:
-    """Return what clients reveal besides their update: with the method's sampling, and with full participation if that differs."""
+    """Return what clients reveal besides their update: with the method's sampling, and with full
+    participation if that differs.
+    """
     usual, full = needs(method, None), needs(method, Full())
     text = f"Besides its update, a client that takes part reveals {words(usual)}."
-    return text if usual == full else f"{text} When every client takes part in every round: {words(full)}."
+    return (
+        text
+        if usual == full
+        else f"{text} When every client takes part in every round: {words(full)}."
+    )
 
 
 def needs(method: Method, select: Select | None) -> frozenset[str]:
@@ -141,41 +183,69 @@ def command(method: Method) -> str:
 
 def methods_part() -> str:
     """Return tables of all methods and of the parts that can be added to them."""
-    methods = [[f"[{m.title}]({m.name}.md)", f"`{m.name}`", m.formula, m.reference] for m in METHODS.values()]
-    samplings = [[f"`{name}`", first_line(kind), settings(kind)] for name, kind in SAMPLINGS.items()]
+    methods = [
+        [f"[{m.title}]({m.name}.md)", f"`{m.name}`", m.formula, m.reference]
+        for m in METHODS.values()
+    ]
+    samplings = [
+        [f"`{name}`", first_line(kind), settings(kind)] for name, kind in SAMPLINGS.items()
+    ]
     prepares = [[f"`{name}`", first_line(kind), settings(kind)] for name, kind in PREPARES.items()]
     sides = {True: "server", False: "server, local"}
-    optimisers = [[f"`{n}`", sides[one.server_only], one.doc, options(one.settings)] for n, one in OPTIMISERS.items()]
-    return "\n\n".join([
-        table(["method", "written", "formula", "reference"], methods),
-        "## Sampling: `+name`",
-        table(["name", "who takes part", "settings"], samplings),
-        "Parity sampling makes every client that is chosen reveal how many of its training rows belong to unprivileged people, and how "
-        "many it has in all. It says so once: two numbers, 8 bytes a client, which are not part of the bytes of a round in a report. "
-        "Neither is the number of rows that `weighted` needs.",
-        "## What clients do once, before the first round: `+name`",
-        table(["name", "what it does", "settings"], prepares),
-        "## Optimisers: `+server-name` or `+local-name`",
-        table(["name", "for", "what it is", "settings"], optimisers),
-    ])  # fmt: skip
+    optimisers = [
+        [f"`{n}`", sides[one.server_only], one.doc, options(one.settings)]
+        for n, one in OPTIMISERS.items()
+    ]
+    return "\n\n".join(
+        [
+            table(["method", "written", "formula", "reference"], methods),
+            "## Sampling: `+name`",
+            table(["name", "who takes part", "settings"], samplings),
+            "Parity sampling makes every client that is chosen reveal how many of its training "
+            "rows belong to unprivileged people, and how many it has in all. It says so once: two "
+            "numbers, 8 bytes a client, which are not part of the bytes of a round in a report. "
+            "Neither is the number of rows that `weighted` needs.",
+            "## What clients do once, before the first round: `+name`",
+            table(["name", "what it does", "settings"], prepares),
+            "## Optimisers: `+server-name` or `+local-name`",
+            table(["name", "for", "what it is", "settings"], optimisers),
+        ]
+    )
 
 
 def settings(kind: type) -> str:
-    return "; ".join(f"`{s.name}` ({shown(s.default)}): {s.doc}" for s in settings_of(kind, "select"))
+    return "; ".join(
+        f"`{s.name}` ({shown(s.default)}): {s.doc}" for s in settings_of(kind, "select")
+    )
 
 
 def options(defaults: dict[str, float]) -> str:
-    return ", ".join(["`learning_rate` (0.1)", *(f"`{name}` ({shown(value)})" for name, value in defaults.items())])
+    return ", ".join(
+        [
+            "`learning_rate` (0.1)",
+            *(f"`{name}` ({shown(value)})" for name, value in defaults.items()),
+        ]
+    )
 
 
 def metrics_part() -> str:
     """Return tables of all metrics, each followed by descriptions."""
-    parts = {"Clients": METRICS, "Groups": GROUP_METRICS, "Groups of clients": EQUITY_METRICS, "Runs": RUN_METRICS}
-    return "\n\n".join(text for name, metrics in parts.items() for text in (f"## {name}", described(metrics)))
+    parts = {
+        "Clients": METRICS,
+        "Groups": GROUP_METRICS,
+        "Groups of clients": EQUITY_METRICS,
+        "Runs": RUN_METRICS,
+    }
+    return "\n\n".join(
+        text for name, metrics in parts.items() for text in (f"## {name}", described(metrics))
+    )
 
 
 def described(metrics: dict[str, Metric]) -> str:
-    rows = [[f"`{m.name}`", m.title, m.formula, m.range, m.direction, m.undefined or undefined(m)] for m in metrics.values()]
+    rows = [
+        [f"`{m.name}`", m.title, m.formula, m.range, m.direction, m.undefined or undefined(m)]
+        for m in metrics.values()
+    ]
     head = table(["name", "title", "formula", "range", "direction", "undefined if"], rows)
     return "\n".join([head, "", *(f"- `{m.name}`: {prose(m)}" for m in metrics.values())])
 
@@ -187,7 +257,12 @@ def undefined(metric: Metric) -> str:
         "no client has two rows": (np.array([0.0, 1.0, 1.0]), np.ones(3, int)),
         "there is only one client": (np.array([0.5]), np.array([4])),
     }
-    return "; ".join(case for case, arguments in cases.items() if np.isnan(metric.function(*arguments))) or "there are no clients"
+    return (
+        "; ".join(
+            case for case, arguments in cases.items() if np.isnan(metric.function(*arguments))
+        )
+        or "there are no clients"
+    )
 
 
 def prose(metric: Metric) -> str:
@@ -202,11 +277,18 @@ def first_line(thing: Any) -> str:
 def shown(value: Any) -> str:
     if value is None or value == "":
         return "see meaning"
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )
 
 
 FLOWER_HEAD = [
-    "method", "metrics in the reply, besides `num-examples`", "census", "what else is different", "clients may join later", "two phases",
+    "method", "metrics in the reply, besides `num-examples`", "census", "what else is different",
+    "clients may join later", "two phases",
 ]  # fmt: skip
 
 
@@ -243,7 +325,9 @@ def _differences(method: Method, algorithm: Algorithm) -> list[str]:
         assigned: isinstance(rule, Several) and not rule.apart,
         "clients are told `row-weights`": isinstance(rule, RowRule),
         "the server looks at every update": "gram" in rule.needs,
-        "clients keep a model of their own": getattr(algorithm.work, "remember", lambda model: None)(1.0) is not None,
+        "clients keep a model of their own": (
+            getattr(algorithm.work, "remember", lambda model: None)(1.0) is not None
+        ),
     }
     return [words for words, applies in cases.items() if applies]
 
@@ -258,11 +342,17 @@ def _two_phases(algorithm: Algorithm) -> str:
 
 
 def flower_diff_part() -> str:
-    """Return the diff between the two apps in examples/flower_one_metric: FedAvg before, q-FedAvg after."""
+    """Return the diff between the two apps in examples/flower_one_metric: FedAvg before, q-FedAvg
+    after.
+    """
     return f"```diff\n{''.join(_diff(name) for name in ('server_app.py', 'client_app.py'))}```"
 
 
 def _diff(name: str) -> str:
-    before, after = ((ONE_METRIC / version / name).read_text().splitlines(keepends=True) for version in ("fedavg", "q_fedavg"))
+    before, after = (
+        (ONE_METRIC / version / name).read_text().splitlines(keepends=True)
+        for version in ("fedavg", "q_fedavg")
+    )
     lines = difflib.unified_diff(before, after, f"fedavg/{name}", f"q_fedavg/{name}", n=2)
-    return "".join("@@\n" if line.startswith("@@") else line for line in lines)  # line numbers mean nothing to a reader
+    # line numbers mean nothing to a reader
+    return "".join("@@\n" if line.startswith("@@") else line for line in lines)

@@ -1,11 +1,13 @@
-"""Measure the code base: files, lines, imports, names, and the files that a reader opens to follow three calls.
+"""Measure the code base: files, lines, imports, names, and the files that a reader opens to follow
+three calls.
 
     python -m tools.counts               # of this checkout
     python -m tools.counts --walks       # also run the three walks (a minute)
     python -m tools.counts --json out.json
 
-A walk is one call from its beginning to its end: `evenly compare` to its report, one simulated round, one deployed round. Its files are the
-modules of evenly whose functions are called, as `sys.setprofile` reports them. Lines of code exclude docstrings, comments and blank lines.
+A walk is one call from its beginning to its end: `evenly compare` to its report, one simulated
+round, one deployed round. Its files are the modules of evenly whose functions are called, as
+`sys.setprofile` reports them. Lines of code exclude docstrings, comments and blank lines.
 """
 
 import argparse
@@ -25,17 +27,35 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "evenly"
-LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
+LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
+}
 
 
 def code_lines(text: str) -> int:
     """Count the lines of code, without docstrings, comments and blank lines."""
     tree, strings = ast.parse(text), set[int]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             strings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in LAYOUT]
-    return len({line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - strings)
+    tokens = [
+        token
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in LAYOUT
+    ]
+    return len(
+        {line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - strings
+    )
 
 
 def module_of(path: Path) -> str:
@@ -48,7 +68,10 @@ def imports_of(tree: ast.AST, modules: set[str]) -> set[str]:
     names = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {inner if (inner := f"{node.module}.{alias.name}") in modules else node.module for alias in node.names}
+            names |= {
+                inner if (inner := f"{node.module}.{alias.name}") in modules else node.module
+                for alias in node.names
+            }
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
     return names & modules
@@ -61,7 +84,12 @@ def counts() -> dict[str, Any]:
     trees = {module: ast.parse(text) for module, text in texts.items()}
     edges = {module: imports_of(tree, set(texts)) - {module} for module, tree in trees.items()}
     importers = Counter(target for targets in edges.values() for target in targets)
-    classes = Counter(node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    classes = Counter(
+        node.name
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    )
     stems = Counter(path.stem for path in files if path.stem not in ("__init__", "__main__"))
     lines = {module: len(text.splitlines()) for module, text in texts.items()}
     largest = max(lines, key=lines.__getitem__)
@@ -78,7 +106,9 @@ def counts() -> dict[str, Any]:
         "modules with one importer": sum(count == 1 for count in importers.values()),
         "repeated class names": sorted(name for name, count in classes.items() if count > 1),
         "repeated module names": sorted(name for name, count in stems.items() if count > 1),
-        "most files in a folder": max(Counter(path.parent for path in files if path.parent.name != "algorithms").values()),
+        "most files in a folder": max(
+            Counter(path.parent for path in files if path.parent.name != "algorithms").values()
+        ),
         "public names of evenly": len(evenly.__all__),
     }
 
@@ -89,7 +119,11 @@ def modules_of(walk: Callable[[], Any]) -> list[str]:
 
     def record(frame: FrameType, event: str, _: Any) -> None:
         name = frame.f_code.co_filename
-        if event == "call" and name.startswith(str(SOURCE)) and not frame.f_code.co_name.startswith("<"):
+        if (
+            event == "call"
+            and name.startswith(str(SOURCE))
+            and not frame.f_code.co_name.startswith("<")
+        ):
             files.add(name)
 
     threading.setprofile(record)
@@ -118,10 +152,25 @@ def walks() -> dict[str, list[str]]:
 
     text, tiny = "q-fedavg(q=1)", federations.tiny()
     task, methods = Softmax(features=tiny.x.shape[1], classes=len(tiny.labels)), algorithms(text)
-    server = strategy(algorithm_of(text), seeds=SEEDS, min_available_nodes=3, min_train_nodes=1, introduce=True)
-    grid, first = OneProcess(client_app(small(3), task_of(text)), NODES[:3]), first_arrays(algorithm_of(text), task_of(text), SEEDS)
+    server = strategy(
+        algorithm_of(text), seeds=SEEDS, min_available_nodes=3, min_train_nodes=1, introduce=True
+    )
+    grid, first = (
+        OneProcess(client_app(small(3), task_of(text)), NODES[:3]),
+        first_arrays(algorithm_of(text), task_of(text), SEEDS),
+    )
     with tempfile.TemporaryDirectory() as out:
-        words = ["compare", "--algorithms", f"fedavg,{text}", "--rounds", "2", "--seeds", "1", "--out", f"{out}/results"]
+        words = [
+            "compare",
+            "--algorithms",
+            f"fedavg,{text}",
+            "--rounds",
+            "2",
+            "--seeds",
+            "1",
+            "--out",
+            f"{out}/results",
+        ]
         return {
             "evenly compare": modules_of(lambda: CliRunner().invoke(app, words)),
             "one simulated round": modules_of(lambda: simulate(task, tiny, methods, 1)),
@@ -130,8 +179,12 @@ def walks() -> dict[str, list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--walks", action="store_true", help="also count the files along the three walks")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--walks", action="store_true", help="also count the files along the three walks"
+    )
     parser.add_argument("--json", type=Path, help="write everything into this file")
     options = parser.parse_args()
     result: dict[str, Any] = counts()
@@ -139,9 +192,16 @@ def main() -> None:
         result["walks"] = walks()
     for name, value in result.items():
         if name == "walks":
-            print(*(f"files along {walk}: {len(modules)}" for walk, modules in value.items()), sep="\n")
+            print(
+                *(f"files along {walk}: {len(modules)}" for walk, modules in value.items()),
+                sep="\n",
+            )
         else:
-            print(f"{name}: {len(value)} ({', '.join(value)})" if isinstance(value, list) else f"{name}: {value}")
+            print(
+                f"{name}: {len(value)} ({', '.join(value)})"
+                if isinstance(value, list)
+                else f"{name}: {value}"
+            )
     if options.json:
         options.json.write_text(json.dumps(result, indent=1))
 

@@ -4,17 +4,23 @@ from collections.abc import Mapping, Sequence
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[str] = ()) -> str:
-    """Return a Markdown table. `marks` aligns the columns (`---` or `---:`). Bars inside cells are escaped."""
+    """Return a Markdown table. `marks` aligns the columns (`---` or `---:`). Bars inside cells are
+    escaped.
+    """
     return lines([head, marks or ["---"] * len(head), *rows])
 
 
 def lines(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of a table, below a head that is written elsewhere."""
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows
+    )
 
 
 def numbers(words: int, columns: int) -> list[str]:
-    """Return the alignment of a table: `words` columns of text, then columns of numbers, `columns` in all."""
+    """Return the alignment of a table: `words` columns of text, then columns of numbers, `columns`
+    in all.
+    """
     return ["---"] * words + ["---:"] * (columns - words)
 
 

@@ -1,4 +1,6 @@
-"""Parts of pages and pictures that show what the benchmarks measured, from benchmarks/results/*.json."""
+"""Parts of pages and pictures that show what the benchmarks measured, from
+benchmarks/results/*.json.
+"""
 
 import json
 import sys
@@ -20,7 +22,8 @@ from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from tools.markdown import lines, numbers, table, versions
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-SHORT = {"synthetic": "Synthetic", "adult": "Adult", "lenet": "LeNet"}  # workloads, as the picture names them
+# workloads, as the picture names them
+SHORT = {"synthetic": "Synthetic", "adult": "Adult", "lenet": "LeNet"}
 LIES = {
     "rows": "1,000,000 rows",
     "huge loss": "a loss of 100,000",
@@ -72,14 +75,24 @@ def workloads() -> dict[str, Measured]:
 
 
 def speed_part() -> str:
-    """Return the generated part of docs/speed.md: targets, one table per workload, a whole study, and one GPU."""
+    """Return the generated part of docs/speed.md: targets, one table per workload, a whole study,
+    and one GPU.
+    """
     results = workloads()
-    return "\n\n".join([targets_part(results), *map(workload_part, results.values()), study_part(), gpu_part()])
+    return "\n\n".join(
+        [targets_part(results), *map(workload_part, results.values()), study_part(), gpu_part()]
+    )
 
 
 def targets_part(results: dict[str, Measured]) -> str:
     rows = [
-        [judging.WORDS[name], target.text, f"{target.wanted:g}", f"{target.found:.3g}", "yes" if target.reached else "**no**"]
+        [
+            judging.WORDS[name],
+            target.text,
+            f"{target.wanted:g}",
+            f"{target.found:.3g}",
+            "yes" if target.reached else "**no**",
+        ]
         for name, result in results.items()
         for target in judging.reached(result)
     ]
@@ -91,63 +104,109 @@ def workload_part(result: Measured) -> str:
     """Return when and where a workload was measured, its table, and further facts."""
     facts = "\n".join(f"- {line}" for line in judging.facts(result))
     taken = f"{_taken(result)}, with {versions(result['versions'])}:\n\n    {result['command']}"
-    return f"## {judging.WORDS[result['workload']]}\n\n{taken}\n\n{judging.table(result)}\n\n{facts}"
+    return (
+        f"## {judging.WORDS[result['workload']]}\n\n{taken}\n\n{judging.table(result)}\n\n{facts}"
+    )
 
 
 def study_part() -> str:
     """Return how long a whole study takes, beside one of its trainings in Flower."""
     result = required("thesis")
     facts = "\n".join(f"- {line}" for line in thesis_summary.sentences(result).splitlines())
-    return f"## A whole study, and one of its trainings in Flower\n\n{_taken(result)}:\n\n    {result['command']}\n\n{facts}"
+    return (
+        f"## A whole study, and one of its trainings in Flower\n\n{_taken(result)}:\n\n   "
+        f" {result['command']}\n\n{facts}"
+    )
 
 
 def _taken(result: Measured) -> str:
     machine = result["machine"]
-    return f"Taken {result['date']} on {machine['cpu']}, {machine['cores']} cores, {machine['system']}"
+    return (
+        f"Taken {result['date']} on {machine['cpu']}, {machine['cores']} cores, {machine['system']}"
+    )
 
 
 def gpu_part() -> str:
     """Return the times that benchmarks/gpu.py measured on one GPU."""
     result = required("gpu")
     machine, used = result["machine"], versions(result["versions"])
-    where = f"one {result['study']['device']} with {machine['cores']} cores of an {machine['cpu']}, {used}"
+    where = (
+        f"one {result['study']['device']} with {machine['cores']} cores of an {machine['cpu']},"
+        f" {used}"
+    )
     taken = f"Taken {result['date']} on {where}; every part is a process without compiled programs:"
     text = lines([numbers(1, 4), *_gpu_rows(result)])
-    return f"## One GPU\n\n{taken}\n\n    {result['command']}\n\n| | found | range | target, below |\n{text}"
+    return (
+        f"## One GPU\n\n{taken}\n\n    {result['command']}\n\n| | found | range | target, below"
+        f" |\n{text}"
+    )
 
 
 def _gpu_rows(result: Measured) -> list[list[str]]:
     goals = {name: f"{target['target']:g}" for name, target in result["targets"].items()}
-    rows = [*_study_rows(result["study"], result["cell"]), *_rotate_rows(result["rotate"]), *_difference_rows(result)]
+    rows = [
+        *_study_rows(result["study"], result["cell"]),
+        *_rotate_rows(result["rotate"]),
+        *_difference_rows(result),
+    ]
     return [[words, str(value), spread, goals.get(name, "")] for words, value, spread, name in rows]
 
 
 def _study_rows(study: Measured, cell: Measured) -> list[tuple[str, str, str, str]]:
-    trainings = "3,600 trainings of thesis/adult-dirichlet, from the start of the process to its end, seconds"
+    trainings = (
+        "3,600 trainings of thesis/adult-dirichlet, from the start of the process to its end,"
+        " seconds"
+    )
     megabytes = f"{study['megabytes']:,} and {study['device_megabytes']:,}"
     return [
         (trainings, f"{study['process_seconds']:.1f}", "", "study"),
         ("its peak of memory, host and device, MB", megabytes, "", ""),
-        ("the 720 of one partition, compiled, seconds", f"{cell['median_seconds']:.2f}", _range(cell["all"]), "cell"),
-        ("the same the first time, compiling included, seconds", f"{cell['first_seconds']:.1f}", "", ""),
+        (
+            "the 720 of one partition, compiled, seconds",
+            f"{cell['median_seconds']:.2f}",
+            _range(cell["all"]),
+            "cell",
+        ),
+        (
+            "the same the first time, compiling included, seconds",
+            f"{cell['first_seconds']:.1f}",
+            "",
+            "",
+        ),
     ]
 
 
 def _rotate_rows(rotate: Measured) -> list[tuple[str, str, str, str]]:
-    plain, momentum = (rotate[name] for name in ("fedavg(learning_rate=0.01)", "fedavg(learning_rate=0.01)+local-momentum"))
+    plain, momentum = (
+        rotate[name]
+        for name in ("fedavg(learning_rate=0.01)", "fedavg(learning_rate=0.01)+local-momentum")
+    )
     lenets = "FedAvg with 25 LeNets on FairMNISTRotate, ms per round"
     return [
         (lenets, f"{plain['ms_per_round']:.2f}", _range(plain["all"]), "rotate"),
-        ("the same with momentum 0.9, ms per round", f"{momentum['ms_per_round']:.2f}", _range(momentum["all"]), ""),
+        (
+            "the same with momentum 0.9, ms per round",
+            f"{momentum['ms_per_round']:.2f}",
+            _range(momentum["all"]),
+            "",
+        ),
     ]
 
 
 def _difference_rows(result: Measured) -> list[tuple[str, Any, str, str]]:
     same, taken = result["same"], result["same-rotate"].get("taken")
     elsewhere = f" ({taken})" if taken else ""
-    adult = f"largest difference from the CPU's accuracy, {same['runs']} trainings of 20 rounds, points"
-    rotate = f"the same of FairMNISTRotate, 3 seeds and 10 rounds, over the range of the seeds{elsewhere}"
-    return [(adult, same["points_apart"], "", "same"), (rotate, result["targets"]["same-rotate"]["found"], "", "same-rotate")]
+    adult = (
+        f"largest difference from the CPU's accuracy, {same['runs']} trainings of 20 rounds, points"
+    )
+    rotate = (
+        "the same of FairMNISTRotate, 3 seeds and 10 rounds, over the range of the"
+        f" seeds{elsewhere}"
+    )
+    return [
+        (adult, same["points_apart"], "", "same"),
+        (rotate, result["targets"]["same-rotate"]["found"], "", "same-rotate"),
+    ]
 
 
 def _range(values: list[float]) -> str:
@@ -155,41 +214,79 @@ def _range(values: list[float]) -> str:
 
 
 def speed_chart(results: dict[str, Measured]) -> alt.LayerChart:
-    """Return a chart of how many times as long as evenly each contender takes for a round, on every workload."""
+    """Return a chart of how many times as long as evenly each contender takes for a round, on every
+    workload.
+    """
     rows = []
     for name, workload in results.items():
         others = dict(workload["contenders"])
         ours = others.pop("evenly")["ms_per_round"]
-        rows += [{"method": SHORT[name], "contender": one["title"], "times": one["ms_per_round"] / ours} for one in others.values()]
+        rows += [
+            {"method": SHORT[name], "contender": one["title"], "times": one["ms_per_round"] / ours}
+            for one in others.values()
+        ]
     names = [SHORT[name] for name in results]
-    order = sorted({row["contender"] for row in rows}, key=lambda who: min(row["times"] for row in rows if row["contender"] == who))
-    x = alt.X("times:Q", scale=alt.Scale(type="log"), axis=alt.Axis(title="Time of a round, in rounds of evenly", format="~g", tickCount=6))
+    order = sorted(
+        {row["contender"] for row in rows},
+        key=lambda who: min(row["times"] for row in rows if row["contender"] == who),
+    )
+    x = alt.X(
+        "times:Q",
+        scale=alt.Scale(type="log"),
+        axis=alt.Axis(title="Time of a round, in rounds of evenly", format="~g", tickCount=6),
+    )
     y = alt.Y("contender:N", sort=order, axis=alt.Axis(title=None, labelLimit=260, grid=True))
     base = alt.Chart(values(rows)).encode(x=x, y=y)
     layers = [
         alt.Chart(values([{"times": 1.0}])).mark_rule(style="guide-line").encode(x="times:Q"),
-        base.mark_point(filled=True, size=70, opacity=0.9).encode(color=colour_of(names), shape=shape_of(names)),
+        base.mark_point(filled=True, size=70, opacity=0.9).encode(
+            color=colour_of(names), shape=shape_of(names)
+        ),
     ]
     words = "How long a round takes beside one run of evenly"
-    return finish(layers, title=words, description=f"{words}: one line per contender, on a logarithmic scale.", height=24 * len(order) + 20)
+    return finish(
+        layers,
+        title=words,
+        description=f"{words}: one line per contender, on a logarithmic scale.",
+        height=24 * len(order) + 20,
+    )
 
 
 def lying_client_part() -> str:
-    """Return the generated part of docs/flower-trust.md: how it was measured, the table, and its summary in words."""
+    """Return the generated part of docs/flower-trust.md: how it was measured, the table, and its
+    summary in words.
+    """
     result = required("lying_client")
     caps = ", ".join(f'{name}="{value}"' for name, value in result["caps"].items())
     taken = (
-        f"Taken {result['date']} with {versions(result['versions'])}, {result['clients']} clients, {result['rounds']} rounds and "
-        f"{result['seeds']} seeds; with caps means `Caps({caps})`:\n\n    {result['command']}"
+        f"Taken {result['date']} with {versions(result['versions'])}, {result['clients']} clients,"
+        f" {result['rounds']} rounds and {result['seeds']} seeds; with caps means"
+        f" `Caps({caps})`:\n\n    {result['command']}"
     )
-    return f"{taken}\n\n{_lies_table(result['rows'])}\n\n" + "\n".join(f"- {line}" for line in lying_client_sentences(result))
+    return f"{taken}\n\n{_lies_table(result['rows'])}\n\n" + "\n".join(
+        f"- {line}" for line in lying_client_sentences(result)
+    )
 
 
 def _lies_table(rows: list[Measured]) -> str:
-    """Return weights and accuracies in percent: honest, lying, lying with caps; and the cost of caps when nobody lies."""
-    head = ["method", "what client 0 says", "its weight", "the others' accuracy", "with caps, when nobody lies"]
+    """Return weights and accuracies in percent: honest, lying, lying with caps; and the cost of
+    caps when nobody lies.
+    """
+    head = [
+        "method",
+        "what client 0 says",
+        "its weight",
+        "the others' accuracy",
+        "with caps, when nobody lies",
+    ]
     cells = [
-        [row["method"], LIES[row["lie"]], _three(row, "weight"), _three(row, "average"), f"{row['honest, capped']['average']:.1f}"]
+        [
+            row["method"],
+            LIES[row["lie"]],
+            _three(row, "weight"),
+            _three(row, "average"),
+            f"{row['honest, capped']['average']:.1f}",
+        ]
         for row in rows
     ]
     return table(head, cells, numbers(4, 5))
@@ -208,19 +305,26 @@ def lying_client_sentences(result: Measured) -> list[str]:
     loss = max(lies, key=lambda row: row["honest"]["average"] - row["lying"]["average"])
     left = max(lies, key=lambda row: row["honest"]["average"] - row["capped"]["average"])
     return [
-        f"Without caps one client of {clients} takes more than half of all weight in {len(taken)} of {len(lies)} cases. The others "
-        f"lose most under {loss['method']}: {loss['honest']['average']:.1f} % become {loss['lying']['average']:.1f} %.",
-        f"With caps it never gets more than {most['capped']['weight']:.1f} % ({most['method']}), where an equal share is "
-        f"{100 / clients:.0f} %. The others then lose at most {left['honest']['average'] - left['capped']['average']:.1f} points "
-        f"({left['method']}).",
+        (
+            f"Without caps one client of {clients} takes more than half of all weight in"
+            f" {len(taken)} of {len(lies)} cases. The others lose most under {loss['method']}:"
+            f" {loss['honest']['average']:.1f} % become {loss['lying']['average']:.1f} %."
+        ),
+        (
+            f"With caps it never gets more than {most['capped']['weight']:.1f} %"
+            f" ({most['method']}), where an equal share is {100 / clients:.0f} %. The others then"
+            f" lose at most {left['honest']['average'] - left['capped']['average']:.1f} points"
+            f" ({left['method']})."
+        ),
         *_poisoned(result["rows"]),
     ]
 
 
 def _poisoned(rows: list[Measured]) -> list[str]:
     return [
-        f"An update that is sent the wrong way ({row['method']}) takes the others from {row['honest']['average']:.1f} % to "
-        f"{row['lying']['average']:.1f} %; with a cap on its length to {row['capped']['average']:.1f} %. Its direction no cap can judge."
+        f"An update that is sent the wrong way ({row['method']}) takes the others from"
+        f" {row['honest']['average']:.1f} % to {row['lying']['average']:.1f} %; with a cap on its"
+        f" length to {row['capped']['average']:.1f} %. Its direction no cap can judge."
         for row in rows
         if row["lie"] == "update"
     ]

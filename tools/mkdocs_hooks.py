@@ -1,7 +1,7 @@
 """Hooks of MkDocs, which builds the site (see mkdocs.yml).
 
-A folder in `nav` stands for its pages, the index first. The changelog and the page of the benchmarks are outside docs/. They are
-added to the site, and links to them are rewritten.
+A folder in `nav` stands for its pages, the index first. The changelog and the page of the
+benchmarks are outside docs/. They are added to the site, and links to them are rewritten.
 """
 
 import re
@@ -11,7 +11,10 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-OUTSIDE = {"changelog.md": ROOT / "CHANGELOG.md", "benchmarks.md": ROOT / "benchmarks" / "README.md"}
+OUTSIDE = {
+    "changelog.md": ROOT / "CHANGELOG.md",
+    "benchmarks.md": ROOT / "benchmarks" / "README.md",
+}
 LONG = 30  # letters of a heading that fit into the navigation
 DATA = ROOT / "benchmarks" / "results"  # files that the page of the benchmarks links to
 
@@ -36,7 +39,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Rewrite links to the pages that are outside docs/."""
     up = "../" * page.file.src_uri.count("/")
     for name, path in OUTSIDE.items():
-        markdown = markdown.replace(f"]({up}../{path.relative_to(ROOT).as_posix()}", f"]({up}{name}")
+        markdown = markdown.replace(
+            f"]({up}../{path.relative_to(ROOT).as_posix()}", f"]({up}{name}"
+        )
     return markdown
 
 
@@ -48,14 +53,23 @@ def _expand(entry: Any, docs: Path) -> Any:
         return {title: [_expand(part, docs) for part in value]}
     if not value.endswith("/"):
         return entry
-    pages = sorted(docs.joinpath(value).glob("*.md"), key=lambda path: (path.stem != "index", path.stem))
+    pages = sorted(
+        docs.joinpath(value).glob("*.md"), key=lambda path: (path.stem != "index", path.stem)
+    )
     return {title: [_entry(path, docs) for path in pages]}
 
 
 def _entry(path: Path, docs: Path) -> Any:
     """Return the entry of a page. A long heading is cut at its first colon or semicolon."""
-    place, heading = path.relative_to(docs).as_posix(), path.read_text().partition("\n")[0].removeprefix("# ")
-    return place if path.stem == "index" else {re.split("[:;]", heading)[0] if len(heading) > LONG else heading: place}
+    place, heading = (
+        path.relative_to(docs).as_posix(),
+        path.read_text().partition("\n")[0].removeprefix("# "),
+    )
+    return (
+        place
+        if path.stem == "index"
+        else {re.split("[:;]", heading)[0] if len(heading) > LONG else heading: place}
+    )
 
 
 def _relative_to_docs(text: str) -> str:

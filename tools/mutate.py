@@ -1,15 +1,19 @@
-"""Change the program in random places, one operator at a time, and count the changes that a test notices.
+"""Change the program in random places, one operator at a time, and count the changes that a test
+notices.
 
-    python -m tools.mutate --count 100 --seed 7            # two mutants at a time, about 40 minutes on two cores
+    python -m tools.mutate --count 100 --seed 7            # about 30 minutes on two cores
     python -m tools.mutate --packages metrics --json outcomes.json
 
-A mutant changes one operator, constant or condition: `+` becomes `-`, `<` becomes `<=`, `and` becomes `or`, `0` becomes `1`, a condition
-is inverted, a `not` is dropped, `min` becomes `max`. Annotations, docstrings, f-strings, assertions, decorators, `__repr__` and the
-arguments of exceptions stay unchanged, because they do not affect results. Mutants are made in temporary copies of the repository.
+A mutant changes one operator, constant or condition: `+` becomes `-`, `<` becomes `<=`, `and`
+becomes `or`, `0` becomes `1`, a condition is inverted, a `not` is dropped, `min` becomes `max`.
+Annotations, docstrings, f-strings, assertions, decorators, `__repr__` and the arguments of
+exceptions stay unchanged, because they do not affect results. Mutants are made in temporary copies
+of the repository.
 
-The tests of a mutant are those closest to its module: by the number of imports between them, by folder and by name. They run in this
-order until one fails or the time is up. A mutant is killed if a test fails that passes on the unchanged program. `equivalent.toml` lists
-mutants that no test can notice, each with the reason; they are not drawn.
+The tests of a mutant are those closest to its module: by the number of imports between them, by
+folder and by name. They run in this order until one fails or the time is up. A mutant is killed if
+a test fails that passes on the unchanged program. `equivalent.toml` lists mutants that no test can
+notice, each with the reason; they are not drawn.
 """
 
 import argparse
@@ -36,12 +40,21 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("algorithms", "auditing", "data", "flower", "metrics", "parts", "simulate")
 SWAPS: dict[type[ast.AST], type[Any]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
-    ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or,
+    ast.Or: ast.And,
 }  # fmt: skip
-NAMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "argmin": "argmax", "argmax": "argmin"}
+NAMES = {
+    "min": "max",
+    "max": "min",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "argmin": "argmax",
+    "argmax": "argmin",
+}
 IGNORED = (ast.Assert, ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
 UNCHANGED_FIELDS = {"annotation", "returns", "decorator_list", "type_params"}
 FAR = 5  # imports between a module and a test that still belongs to it
@@ -85,7 +98,9 @@ def mutants(root: Path, file: Path) -> Iterator[Mutant]:
     for node, changed in _changes(ast.parse(source)):
         new = ast.unparse(changed)
         change = f"{_short(ast.unparse(node))} -> {_short(new)}"
-        yield Mutant(where, node.lineno, lines[node.lineno - 1].strip(), change, _splice(source, node, new))
+        yield Mutant(
+            where, node.lineno, lines[node.lineno - 1].strip(), change, _splice(source, node, new)
+        )
 
 
 def _changes(tree: ast.AST) -> Iterator[tuple[Any, ast.AST]]:
@@ -100,7 +115,11 @@ def _changes(tree: ast.AST) -> Iterator[tuple[Any, ast.AST]]:
                 yield node, new
         elif isinstance(node, ast.UnaryOp):
             yield node, node.operand
-        elif isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value in (0, 1):
+        elif (
+            isinstance(node, ast.Constant)
+            and type(node.value) in (int, float)
+            and node.value in (0, 1)
+        ):
             yield node, ast.Constant(node.value + 1)
             if node.value:
                 yield node, ast.Constant(node.value - 1)
@@ -108,13 +127,23 @@ def _changes(tree: ast.AST) -> Iterator[tuple[Any, ast.AST]]:
             yield node, ast.Name(NAMES[node.id])
         elif isinstance(node, ast.Attribute) and node.attr in NAMES:
             yield node, ast.Attribute(node.value, NAMES[node.attr])
-        tests = [node.test] if isinstance(node, ast.If | ast.While | ast.IfExp) else getattr(node, "ifs", [])
-        yield from ((test, ast.UnaryOp(ast.Not(), test)) for test in tests if not _has_other_inversion(test))
+        tests = (
+            [node.test]
+            if isinstance(node, ast.If | ast.While | ast.IfExp)
+            else getattr(node, "ifs", [])
+        )
+        yield from (
+            (test, ast.UnaryOp(ast.Not(), test)) for test in tests if not _has_other_inversion(test)
+        )
 
 
 def _has_other_inversion(test: ast.expr) -> bool:
-    """Return whether another mutant inverts this condition: it drops the `not`, or swaps `==`, `is` or `in` and their opposites."""
-    swapped = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot | ast.In | ast.NotIn)
+    """Return whether another mutant inverts this condition: it drops the `not`, or swaps `==`, `is`
+    or `in` and their opposites.
+    """
+    swapped = isinstance(test, ast.Compare) and isinstance(
+        test.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot | ast.In | ast.NotIn
+    )
     return swapped or (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not))
 
 
@@ -130,12 +159,16 @@ def _effective_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _splice(source: str, node: Any, new: str) -> str:
-    """Return the source with a node replaced by another text, in parentheses if it is an expression."""
+    """Return the source with a node replaced by another text, in parentheses if it is an
+    expression.
+    """
     lines = source.encode().splitlines(keepends=True)
     begin = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
     end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
     text = b"".join(lines)
-    return (text[:begin] + (new if isinstance(node, ast.stmt) else f"({new})").encode() + text[end:]).decode()
+    return (
+        text[:begin] + (new if isinstance(node, ast.stmt) else f"({new})").encode() + text[end:]
+    ).decode()
 
 
 def _short(text: str, most: int = 80) -> str:
@@ -143,17 +176,34 @@ def _short(text: str, most: int = 80) -> str:
 
 
 def draw(root: Path, packages: list[str], count: int, seed: int) -> list[Mutant]:
-    """Draw mutants from random places, all equally likely, without those that are listed as equivalent."""
+    """Draw mutants from random places, all equally likely, without those that are listed as
+    equivalent.
+    """
     entries = tomllib.loads((root / "tools" / "equivalent.toml").read_text()).get("mutant", [])
     equivalent = {(entry["file"], entry["text"], entry["change"]) for entry in entries}
-    files = [file for package in packages for file in sorted((root / "src" / "evenly" / package).rglob("*.py"))]
-    possible = [one for file in files for one in mutants(root, file) if (one.file, one.text, one.change) not in equivalent]
+    files = [
+        file
+        for package in packages
+        for file in sorted((root / "src" / "evenly" / package).rglob("*.py"))
+    ]
+    possible = [
+        one
+        for file in files
+        for one in mutants(root, file)
+        if (one.file, one.text, one.change) not in equivalent
+    ]
     return random.Random(seed).sample(possible, min(count, len(possible)))
 
 
 def imports(root: Path) -> dict[str, set[str]]:
-    """Return, for each module of `src` and `tests`, the modules that import it anywhere in their code."""
-    files = {_name(path, root): path for folder in ("src", "tests") for path in sorted((root / folder).rglob("*.py"))}
+    """Return, for each module of `src` and `tests`, the modules that import it anywhere in their
+    code.
+    """
+    files = {
+        _name(path, root): path
+        for folder in ("src", "tests")
+        for path in sorted((root / folder).rglob("*.py"))
+    }
     users: dict[str, set[str]] = {name: set() for name in files}
     for name, path in files.items():
         for node in ast.walk(ast.parse(path.read_text())):
@@ -172,19 +222,27 @@ def _name(path: Path, root: Path) -> str:
 
 
 def tests_of(file: str, root: Path, users: Mapping[str, set[str]]) -> list[str]:
-    """Return the test files of a module, closest first, without those that start browsers, federations or clusters."""
+    """Return the test files of a module, closest first, without those that start browsers,
+    federations or clusters.
+    """
     module = _name(root / file, root)
     distance, border = {module: 0}, [module]
     while border:
         reached = {user for name in border for user in users.get(name, ())} - distance.keys()
         distance |= dict.fromkeys(reached, distance[border[0]] + 1)
         border = sorted(reached)
-    words, package = set(Path(file).stem.split("_")), Path(file).parent.relative_to("src/evenly").parts[0]
-    others = {f"test_{path.stem}" for path in (root / file).parent.glob("*.py")} - {f"test_{Path(file).stem}"}
+    words, package = (
+        set(Path(file).stem.split("_")),
+        Path(file).parent.relative_to("src/evenly").parts[0],
+    )
+    others = {f"test_{path.stem}" for path in (root / file).parent.glob("*.py")} - {
+        f"test_{Path(file).stem}"
+    }
     ranked = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         test = path.relative_to(root).as_posix()
-        shared = path.parent == root / "tests" / "conformance"  # these test all registered parts, without importing them
+        # these test all registered parts, without importing them
+        shared = path.parent == root / "tests" / "conformance"
         same_folder = path.is_relative_to(root / "tests" / package) and path.stem not in others
         away = min(distance.get(_name(path, root), FAR + 1), FAR if same_folder else FAR + 1)
         if away <= FAR and not ELSEWHERE.match(test):
@@ -198,13 +256,24 @@ def run_tests(folder: Path, tests: list[str], seconds: float) -> tuple[int | Non
 
     The limit is `seconds` of processor time, and five times as many on the clock.
     """
-    env = os.environ | {"PYTHONPATH": str(folder / "src"), "CI": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    env = os.environ | {
+        "PYTHONPATH": str(folder / "src"),
+        "CI": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     env.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
     pytest = [sys.executable, "-m", "pytest", *PYTEST_OPTIONS, *tests]
     limited = ["sh", "-c", f'ulimit -t {seconds:.0f}; exec "$@"', "sh", *pytest]
     with tempfile.TemporaryFile("w+") as output:
         # In a session of its own, because a mutant may send signals to other processes.
-        process = subprocess.Popen(limited, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            limited,
+            cwd=folder,
+            env=env,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             status = process.wait(5 * seconds)
         except subprocess.TimeoutExpired:
@@ -217,7 +286,9 @@ def run_tests(folder: Path, tests: list[str], seconds: float) -> tuple[int | Non
 
 
 def end_all(folder: Path) -> None:
-    """End every process whose working directory is in this copy: the tests, and processes that they left running."""
+    """End every process whose working directory is in this copy: the tests, and processes that they
+    left running.
+    """
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (process / "cwd").resolve().is_relative_to(folder):
@@ -234,20 +305,41 @@ def try_mutant(mutant: Mutant, folder: Path, tests: list[str], seconds: float) -
     finally:
         path.write_text(before)
     failed = FAILED.search(output)
-    by = failed[1] if failed else "a test that hangs" if "Timeout (" in output else f"pytest's exit status {status}"
+    by = (
+        failed[1]
+        if failed
+        else "a test that hangs"
+        if "Timeout (" in output
+        else f"pytest's exit status {status}"
+    )
     survivals = {0: "", 5: "without tests", None: "so far, when the time was up"}
-    return Outcome(mutant, status not in survivals, survivals.get(status, by), tests, time.monotonic() - began)
+    return Outcome(
+        mutant, status not in survivals, survivals.get(status, by), tests, time.monotonic() - began
+    )
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:
-    """Return the names that are not copied: outputs of commands in the root, and hidden files anywhere."""
-    return {name for name in names if name.startswith(".") or name == "__pycache__" or (Path(folder) == ROOT and name in LEFT_OUT)}
+    """Return the names that are not copied: outputs of commands in the root, and hidden files
+    anywhere.
+    """
+    return {
+        name
+        for name in names
+        if name.startswith(".")
+        or name == "__pycache__"
+        or (Path(folder) == ROOT and name in LEFT_OUT)
+    }
 
 
 def try_all(chosen: list[Mutant], seconds: float, workers: int) -> list[Outcome]:
-    """Try every mutant, each worker in a copy of its own. Tests that kill a mutant must pass on the unchanged program."""
+    """Try every mutant, each worker in a copy of its own. Tests that kill a mutant must pass on the
+    unchanged program.
+    """
     users, outcomes, began = imports(ROOT), [], time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as short, ThreadPoolExecutor(workers) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="mutants-") as short,
+        ThreadPoolExecutor(workers) as pool,
+    ):
         copies: Queue[Path] = Queue()
         for i in range(workers):
             shutil.copytree(ROOT, Path(short) / str(i), symlinks=True, ignore=left_out)
@@ -260,10 +352,15 @@ def try_all(chosen: list[Mutant], seconds: float, workers: int) -> list[Outcome]
             finally:
                 copies.put(folder)
 
-        for done, future in enumerate(as_completed([pool.submit(one, mutant) for mutant in chosen]), 1):
+        for done, future in enumerate(
+            as_completed([pool.submit(one, mutant) for mutant in chosen]), 1
+        ):
             outcomes.append(future.result())
             left = (time.monotonic() - began) / done * (len(chosen) - done)
-            print(f"[{done}/{len(chosen)}, {left / 60:.0f} min left] {describe(outcomes[-1])}", flush=True)
+            print(
+                f"[{done}/{len(chosen)}, {left / 60:.0f} min left] {describe(outcomes[-1])}",
+                flush=True,
+            )
         return check_failures(outcomes, copies.get())
 
 
@@ -272,22 +369,40 @@ def check_failures(outcomes: list[Outcome], folder: Path) -> list[Outcome]:
     killers = sorted({one.by.partition("[")[0] for one in outcomes if one.by.startswith("tests/")})
     output = run_tests(folder, ["--maxfail=1000", *killers], 900.0)[1] if killers else ""
     broken = set(FAILED.findall(output))
-    return [one._replace(killed=False, by=f"fails without the change too: {one.by}") if one.by in broken else one for one in outcomes]
+    return [
+        (
+            one._replace(killed=False, by=f"fails without the change too: {one.by}")
+            if one.by in broken
+            else one
+        )
+        for one in outcomes
+    ]
 
 
 def describe(outcome: Outcome) -> str:
-    mutant, state = outcome.mutant, f"killed by {outcome.by}" if outcome.killed else "SURVIVED " + outcome.by
+    mutant, state = (
+        outcome.mutant,
+        f"killed by {outcome.by}" if outcome.killed else "SURVIVED " + outcome.by,
+    )
     return f"{mutant.file}:{mutant.line}  {mutant.change}  {state} ({outcome.seconds:.0f} s)"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=100, help="number of mutants")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
-    parser.add_argument("--packages", nargs="+", default=list(PACKAGES), help="folders below src/evenly")
-    parser.add_argument("--seconds", type=float, default=90.0, help="processor time for the tests of one mutant")
+    parser.add_argument(
+        "--packages", nargs="+", default=list(PACKAGES), help="folders below src/evenly"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=90.0, help="processor time for the tests of one mutant"
+    )
     parser.add_argument("--workers", type=int, default=2, help="number of mutants at a time")
-    parser.add_argument("--list", action="store_true", help="print the mutants without running tests")
+    parser.add_argument(
+        "--list", action="store_true", help="print the mutants without running tests"
+    )
     parser.add_argument("--json", type=Path, help="write all outcomes into this file")
     options = parser.parse_args()
     chosen = draw(ROOT, options.packages, options.count, options.seed)
@@ -301,11 +416,20 @@ def main() -> int:
 def report(outcomes: list[Outcome], seed: int, file: Path | None) -> None:
     """Print the survivors, and write all outcomes into a file if one is given."""
     survivors = [one for one in outcomes if not one.killed]
-    print(f"\n{len(outcomes) - len(survivors)} of {len(outcomes)} mutants killed (seed {seed}). Survivors:")
+    print(
+        f"\n{len(outcomes) - len(survivors)} of {len(outcomes)} mutants killed (seed {seed})."
+        " Survivors:"
+    )
     for one in survivors:
         print(f"- {describe(one)}\n  {one.mutant.text}\n  tests: {' '.join(one.files)}")
     if file:
-        rows = [{**one._asdict(), "mutant": {k: v for k, v in one.mutant._asdict().items() if k != "source"}} for one in outcomes]
+        rows = [
+            {
+                **one._asdict(),
+                "mutant": {k: v for k, v in one.mutant._asdict().items() if k != "source"},
+            }
+            for one in outcomes
+        ]
         file.write_text(json.dumps({"seed": seed, "outcomes": rows}, indent=2))
 
 

@@ -2,10 +2,11 @@
 
     python -m tools.results FOLDER [LABEL ...]
 
-FOLDER is the folder that `evenly reproduce NAME --out FOLDER` wrote; nothing is trained again. The script writes its figures to
-docs/results/NAME.json: beside the paper's, or, without a paper, with their changes from the first method, or the course of the
-groups that clients chose. LABELs are methods; their distributions over clients are drawn to docs/pictures/NAME.svg. Then
-`python -m tools.generate` writes the pages.
+FOLDER is the folder that `evenly reproduce NAME --out FOLDER` wrote; nothing is trained again. The
+script writes its figures to docs/results/NAME.json: beside the paper's, or, without a paper, with
+their changes from the first method, or the course of the groups that clients chose. LABELs are
+methods; their distributions over clients are drawn to docs/pictures/NAME.svg. Then `python -m
+tools.generate` writes the pages.
 """
 
 import json
@@ -33,17 +34,38 @@ from evenly.papers.thesis import FRACTIONS, SCORES, StudyView, study_views
 from evenly.report.charts.accuracy import distribution
 from evenly.report.charts.theme import save_chart
 from evenly.report.setup_sections import SPREADS, WHO, metric_title, paper_figures
-from evenly.report.values import COLUMNS, difference, final_values, format_spread, is_clear, over_seeds
+from evenly.report.values import (
+    COLUMNS,
+    difference,
+    final_values,
+    format_spread,
+    is_clear,
+    over_seeds,
+)
 from tools.markdown import lines, numbers, table, versions
 
 DOCS = Path(__file__).parents[1] / "docs"
 # Stored where there is no paper: metrics of clients, then of groups.
-MEASURED = ("average", "worst10", "variance_true", "eod_abs", "spd_abs", "eod_range", "worst_tpr", "worst_accuracy")
+MEASURED = (
+    "average",
+    "worst10",
+    "variance_true",
+    "eod_abs",
+    "spd_abs",
+    "eod_range",
+    "worst_tpr",
+    "worst_accuracy",
+)
 COURSE_WORDS = {"all": "all", "voted": "of the last round"}
 STUDY_METRICS = (*STUDY_COLUMNS.values(), *SCORES)
 STUDY_TABLES = (
     {"accuracy": "accuracy", "eod_abs": "|EOD|", "fas_abs": "FAS"},
-    {"spd_abs": "|SPD|", "aod_abs": "|AOD|", "acc_diff": "accuracy difference", "precision": "precision"},
+    {
+        "spd_abs": "|SPD|",
+        "aod_abs": "|AOD|",
+        "acc_diff": "accuracy difference",
+        "precision": "precision",
+    },
 )
 PROTOCOL_WORDS = {"paper": "paper", "study": "study's", "honest": "honest"}
 DIGITS = 5
@@ -51,17 +73,19 @@ TAKEN = ("device", "date", "versions", "seconds")
 Stored = dict[str, Any]
 
 PROTOCOLS = (
-    "Two protocols choose the learning rate from the same trained models. The study's takes the least |EOD| on the test set, as the\n"
-    "thesis does, and is optimistic. The honest one looks at validation rows only: of the rates within a point of the best accuracy\n"
-    "there, the one with the least |EOD|."
+    "Two protocols choose the learning rate from the same trained models. The study's takes the"
+    " least |EOD| on the test set, as the\nthesis does, and is optimistic. The honest one looks at"
+    " validation rows only: of the rates within a point of the best accuracy\nthere, the one with"
+    " the least |EOD|."
 )
 CLEARLY = (
-    "Clearly: the 95 % interval over seeds of the paired change leaves out 0. Three numbers with strokes count intervals below 0,\n"
-    "undecided and above 0."
+    "Clearly: the 95 % interval over seeds of the paired change leaves out 0. Three numbers with"
+    " strokes count intervals below 0,\nundecided and above 0."
 )
 METHODS = (
-    "Fractions, mean ± half of the 95 % interval over seeds; the paper gives means. FAS is made of absolute values, the paper's of\n"
-    "its columns. Where the accuracy difference is positive, the model is right more often about the unprivileged."
+    "Fractions, mean ± half of the 95 % interval over seeds; the paper gives means. FAS is made of"
+    " absolute values, the paper's of\nits columns. Where the accuracy difference is positive, the"
+    " model is right more often about the unprivileged."
 )
 
 
@@ -70,20 +94,29 @@ def main() -> None:
     text = (folder / "plan.json").read_text()
     if "cells" in json.loads(text):
         study, record = read_study(folder)
-        write(study.plan.name, study_record(study, record, read_packaged(study.plan.name)), indent=None)
+        write(
+            study.plan.name,
+            study_record(study, record, read_packaged(study.plan.name)),
+            indent=None,
+        )
         return
     plan = Plan.from_json(text)
     comparison = execute(plan, Store(folder, plan), models=False)
     record = read_record(folder)
-    if record and record.device:  # where and with which versions it was trained, which need not be here
-        figures = comparison_record(plan, comparison._replace(versions=record.versions), record.device, record.date)
+    # where and with which versions it was trained, which need not be here
+    if record and record.device:
+        figures = comparison_record(
+            plan, comparison._replace(versions=record.versions), record.device, record.date
+        )
     else:
         device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
         figures = comparison_record(plan, comparison, device, date.today().isoformat())
     write(plan.name, figures, indent=1)
     if labels:
         (DOCS / "pictures").mkdir(exist_ok=True)
-        save_chart(distribution(comparison, labels), DOCS / "pictures" / f"{file_name(plan.name)}.svg")
+        save_chart(
+            distribution(comparison, labels), DOCS / "pictures" / f"{file_name(plan.name)}.svg"
+        )
 
 
 def file_name(experiment: str) -> str:
@@ -118,12 +151,18 @@ def comparison_record(plan: Plan, comparison: Comparison, device: str, day: str)
         "seeds": len(plan.seeds),
         "lines": [
             {
-                "table": line.table, "split": line.split, "label": line.label, "metric": line.metric, "paper": line.paper,
-                "paper_deviation": line.paper_deviation, "ours": line.ours.mean, "deviation": line.ours.deviation,
+                "table": line.table,
+                "split": line.split,
+                "label": line.label,
+                "metric": line.metric,
+                "paper": line.paper,
+                "paper_deviation": line.paper_deviation,
+                "ours": line.ours.mean,
+                "deviation": line.ours.deviation,
             }
             for line in paper
         ],
-    }  # fmt: skip
+    }
     if not experiment.paper and any(run.trace.choice.size for run in comparison.runs):
         figures["course"] = list(course(comparison))
     elif not experiment.paper:
@@ -132,13 +171,19 @@ def comparison_record(plan: Plan, comparison: Comparison, device: str, day: str)
 
 
 def command(name: str, plan: Plan, usual: Plan) -> str:
-    """Return the command that repeats an experiment, with the settings that differ from the usual ones."""
+    """Return the command that repeats an experiment, with the settings that differ from the usual
+    ones.
+    """
     changed = {"rounds": (plan.rounds, usual.rounds), "seeds": (len(plan.seeds), len(usual.seeds))}
-    return f"evenly reproduce {name}" + "".join(f" --{option} {ours}" for option, (ours, its) in changed.items() if ours != its)
+    return f"evenly reproduce {name}" + "".join(
+        f" --{option} {ours}" for option, (ours, its) in changed.items() if ours != its
+    )
 
 
 def measured(comparison: Comparison) -> Iterator[Stored]:
-    """Yield, on test rows, the mean of each metric of each method and its paired change from the first method, with 95 % intervals."""
+    """Yield, on test rows, the mean of each metric of each method and its paired change from the
+    first method, with 95 % intervals.
+    """
     values = final_values(comparison)
     for run in comparison.runs:
         groups = group_metrics(comparison.federation, run.trace, "test")
@@ -146,18 +191,24 @@ def measured(comparison: Comparison) -> Iterator[Stored]:
     first, *_ = comparison.labels
     for label in comparison.labels:
         for metric in MEASURED:
-            value, change = over_seeds(values, label, metric), difference(values, label, first, metric)
+            value, change = (
+                over_seeds(values, label, metric),
+                difference(values, label, first, metric),
+            )
             yield {
-                "label": label, "metric": metric, "mean": value.mean, "half_width": value.half_width,
-                "change": change.mean, "change_half_width": change.half_width,
+                "label": label, "metric": metric, "mean": value.mean,
+                "half_width": value.half_width, "change": change.mean,
+                "change_half_width": change.half_width,
             }  # fmt: skip
 
 
 def course(comparison: Comparison) -> Iterator[Stored]:
-    """Yield, at every evaluation after the first round, the share of clients that choose the model of their own group, in percent.
+    """Yield, at every evaluation after the first round, the share of clients that choose the model
+    of their own group, in percent.
 
-    `all` counts all clients. `voted` counts the clients of the last round, whose votes are in the models. Models have the names of
-    the groups that elected them, so that nothing must be matched. Before the first round all models are equal.
+    `all` counts all clients. `voted` counts the clients of the last round, whose votes are in the
+    models. Models have the names of the groups that elected them, so that nothing must be matched.
+    Before the first round all models are equal.
     """
     group = np.asarray(comparison.federation.client_group)
     for label in comparison.labels:
@@ -166,7 +217,9 @@ def course(comparison: Comparison) -> Iterator[Stored]:
             if done == 0:
                 continue
             right = [trace.choice[i] == group for trace in traces]
-            voted = [hits[trace.cohort[done - 1]] for hits, trace in zip(right, traces, strict=True)]
+            voted = [
+                hits[trace.cohort[done - 1]] for hits, trace in zip(right, traces, strict=True)
+            ]
             yield {"label": label, "round": int(done), "all": _share(right), "voted": _share(voted)}
 
 
@@ -184,11 +237,20 @@ def page(stored: Stored) -> str:
     if "study" in stored:
         return study_page(stored)
     taken = f"Taken {stored['date']} on {stored['device']} with {versions(stored['versions'])}"
-    head = f"{stored['notes']}\n\n    {stored['command']}\n\n{taken}: {stored['rounds']:,} rounds, {stored['seeds']} seeds"
+    head = (
+        f"{stored['notes']}\n\n    {stored['command']}\n\n{taken}: {stored['rounds']:,} rounds,"
+        f" {stored['seeds']} seeds"
+    )
     if "measured" in stored:
-        return f"{head}, test rows, mean ± half of the 95 % interval over seeds.\n\n{measured_table(stored)}"
+        return (
+            f"{head}, test rows, mean ± half of the 95 % interval over"
+            f" seeds.\n\n{measured_table(stored)}"
+        )
     if "course" in stored:
-        words = "Clients that choose their group after so many rounds, in percent, mean ± half of the 95 % interval over seeds."
+        words = (
+            "Clients that choose their group after so many rounds, in percent, mean ± half of the"
+            " 95 % interval over seeds."
+        )
         return f"{head}. {words}\n\n{course_table(stored)}"
     return f"{head}. {SPREADS}\n\n{paper_table(stored)}"
 
@@ -200,7 +262,9 @@ def headline() -> str:
 
 
 def paper_table(stored: Stored, metrics: tuple[str, ...] = (), splits: tuple[str, ...] = ()) -> str:
-    """Return the paper's figures above ours, method by method, optionally of some metrics and splits only."""
+    """Return the paper's figures above ours, method by method, optionally of some metrics and
+    splits only.
+    """
     chosen = [
         _paper_line(one, stored["seeds"])
         for one in stored["lines"]
@@ -211,23 +275,44 @@ def paper_table(stored: Stored, metrics: tuple[str, ...] = (), splits: tuple[str
     for row in rows:
         cells = [paper_figures(line) for line in row.lines]
         for i, source in enumerate(WHO):
-            text.append([*((f"`{row.label}`", row.split) if i == 0 else ("", "")), source, *(cell[i] for cell in cells)])
+            text.append(
+                [
+                    *((f"`{row.label}`", row.split) if i == 0 else ("", "")),
+                    source,
+                    *(cell[i] for cell in cells),
+                ]
+            )
     head = f"| method | split | | {' | '.join(metric_title(name) for name in names)} |"
     return f"{head}\n{lines([numbers(3, 3 + len(names)), *text])}"
 
 
 def _paper_line(line: Stored, seeds: int) -> PaperLine:
     ours = Spread(line["ours"], line["deviation"], half_width(line["deviation"], seeds), seeds)
-    return PaperLine(line["table"], line["split"], line["label"], line["metric"], line["paper"], line["paper_deviation"], ours)
+    return PaperLine(
+        line["table"],
+        line["split"],
+        line["label"],
+        line["metric"],
+        line["paper"],
+        line["paper_deviation"],
+        ours,
+    )
 
 
 def measured_table(stored: Stored) -> str:
-    """Return each method's values and, below them, their paired changes from the first method; bold where the interval leaves out 0."""
+    """Return each method's values and, below them, their paired changes from the first method; bold
+    where the interval leaves out 0.
+    """
     methods = by_label(stored["measured"])
     first, *_ = methods
     rows = []
     for label, values in methods.items():
-        rows.append([f"`{label}`", *(_shown(one["metric"], one["mean"], one["half_width"]) for one in values)])
+        rows.append(
+            [
+                f"`{label}`",
+                *(_shown(one["metric"], one["mean"], one["half_width"]) for one in values),
+            ]
+        )
         if label != first:
             rows.append(["change", *map(_change, values)])
     titles = [COLUMNS[one["metric"]].title for one in methods[first]]
@@ -243,21 +328,33 @@ def by_label(stored: list[Stored]) -> dict[str, list[Stored]]:
 
 
 def _shown(metric: str, mean: float, half_width: float) -> str:
-    return format_spread(Spread(mean, float("nan"), half_width, 2), COLUMNS[metric]).replace("-", "−")
+    return format_spread(Spread(mean, float("nan"), half_width, 2), COLUMNS[metric]).replace(
+        "-", "−"
+    )
 
 
 def _change(one: Stored) -> str:
     shown = _shown(one["metric"], one["change"], one["change_half_width"])
     shown = f"+{shown}" if one["change"] > 0 and float(shown.split()[0]) else shown
-    return f"**{shown}**" if is_clear(Spread(one["change"], float("nan"), one["change_half_width"], 2)) else shown
+    return (
+        f"**{shown}**"
+        if is_clear(Spread(one["change"], float("nan"), one["change_half_width"], 2))
+        else shown
+    )
 
 
 def course_table(stored: Stored) -> str:
-    """Return shares of clients that choose their group: methods below each other, rounds beside each other."""
+    """Return shares of clients that choose their group: methods below each other, rounds beside
+    each other.
+    """
     methods = by_label(stored["course"])
     rounds = [str(one["round"]) for one in next(iter(methods.values()))]
     rows = [
-        [f"`{label}`" if i == 0 else "", words, *(_mean_and_half(one[key], stored["seeds"]) for one in values)]
+        [
+            f"`{label}`" if i == 0 else "",
+            words,
+            *(_mean_and_half(one[key], stored["seeds"]) for one in values),
+        ]
         for label, values in methods.items()
         for i, (key, words) in enumerate(COURSE_WORDS.items())
     ]
@@ -278,19 +375,22 @@ def read_study(folder: Path) -> tuple[Study, Stored]:
     Store(folder, plan)
     if not (folder / "run.json").exists():
         raise ValueError(
-            f"There is no run.json in {str(folder)!r}, so the device and the time of the training are missing. Run the study again."
+            f"There is no run.json in {str(folder)!r}, so the device and the time of the training"
+            " are missing. Run the study again."
         )
     return execute_study(plan, folder), json.loads((folder / "run.json").read_text())
 
 
 def study_record(study: Study, record: Stored, experiment: Experiment) -> Stored:
-    """Return means and deviations over seeds, the findings, and the settings that repeat a study."""
+    """Return means and deviations over seeds, the findings, and the settings that repeat
+    a study.
+    """
     plan, name = next(iter(study.plan.cells.values())), study.plan.name
     usual = experiment.study_plan(name)
     if list(usual.cells) != list(study.plan.cells):
         raise ValueError(
-            f"{name} has the partitions {list(usual.cells)}, but the folder has {list(study.plan.cells)}. "
-            "Store whole studies, not quick ones."
+            f"{name} has the partitions {list(usual.cells)}, but the folder has"
+            f" {list(study.plan.cells)}. Store whole studies, not quick ones."
         )
     return {
         "experiment": name,
@@ -301,7 +401,10 @@ def study_record(study: Study, record: Stored, experiment: Experiment) -> Stored
         "rounds": plan.rounds,
         "seeds": len(plan.seeds),
         "findings": [finding._asdict() for finding in findings([study])],
-        "study": {"metrics": STUDY_METRICS, "partitions": [_partition(view) for view in study_views([study])]},
+        "study": {
+            "metrics": STUDY_METRICS,
+            "partitions": [_partition(view) for view in study_views([study])],
+        },
     }
 
 
@@ -310,7 +413,9 @@ def _partition(view: StudyView) -> Stored:
     for method in view.outcomes["honest"]:
         methods[str(method)] = {who: _ours(view.outcomes[who][method]) for who in view.outcomes}
         if method in view.paper:
-            methods[str(method)]["paper"] = {"mean": [_fraction(view.paper[method][m], m) for m in STUDY_METRICS]}
+            methods[str(method)]["paper"] = {
+                "mean": [_fraction(view.paper[method][m], m) for m in STUDY_METRICS]
+            }
     return {"partition": str(view.place), "table": view.place.table, "methods": methods}
 
 
@@ -332,23 +437,43 @@ def _fraction(value: float, metric: str) -> float | None:
 
 def study_page(stored: Stored) -> str:
     """Return the generated part of a study's page."""
-    taken = f"Taken {stored['date']} on {stored['device']} in {stored['seconds']:,.0f} s with {versions(stored['versions'])}"
+    taken = (
+        f"Taken {stored['date']} on {stored['device']} in {stored['seconds']:,.0f} s with"
+        f" {versions(stored['versions'])}"
+    )
     settings = f"{taken}: {stored['rounds']:,} rounds, {stored['seeds']} seeds."
-    parts = [stored["notes"], f"    {stored['command']}", settings, PROTOCOLS, "## Findings", CLEARLY]
+    parts = [
+        stored["notes"],
+        f"    {stored['command']}",
+        settings,
+        PROTOCOLS,
+        "## Findings",
+        CLEARLY,
+    ]
     for one in stored["findings"]:
         rows = table(one["columns"], one["rows"], numbers(1, len(one["columns"])))
         parts += [f"### {one['question']}", one["answer"], f"The thesis: {one['thesis']}", rows]
     parts += ["## Every method", METHODS]
     for one in stored["study"]["partitions"]:
-        parts.append(f"### {one['partition']}" + (f" (Table {one['table']})" if one["table"] else ""))
-        parts += [_methods(one, stored["study"]["metrics"], titles, stored["seeds"]) for titles in STUDY_TABLES]
+        parts.append(
+            f"### {one['partition']}" + (f" (Table {one['table']})" if one["table"] else "")
+        )
+        parts += [
+            _methods(one, stored["study"]["metrics"], titles, stored["seeds"])
+            for titles in STUDY_TABLES
+        ]
     return "\n\n".join(parts)
 
 
 def _methods(partition: Stored, metrics: list[str], titles: dict[str, str], seeds: int) -> str:
     methods = partition["methods"]
-    protocols = [name for name in PROTOCOL_WORDS if name != "paper" or any("paper" in entry for entry in methods.values())]
-    rates = ("study", "honest") if titles is STUDY_TABLES[0] else ()  # learning rates, in the first table only
+    protocols = [
+        name
+        for name in PROTOCOL_WORDS
+        if name != "paper" or any("paper" in entry for entry in methods.values())
+    ]
+    # learning rates, in the first table only
+    rates = ("study", "honest") if titles is STUDY_TABLES[0] else ()
     columns = [(metric, protocol) for metric in titles for protocol in protocols]
     head = [
         "method",
@@ -357,20 +482,26 @@ def _methods(partition: Stored, metrics: list[str], titles: dict[str, str], seed
     ]
     rows = []
     for name, entry in methods.items():
-        cells = [_cell(entry.get(protocol), metrics.index(metric), seeds) for metric, protocol in columns]
+        cells = [
+            _cell(entry.get(protocol), metrics.index(metric), seeds) for metric, protocol in columns
+        ]
         rows.append([name, *(_rate(entry[protocol]) for protocol in rates), *cells])
     return table(head, rows, numbers(1, len(head)))
 
 
 def _rate(entry: Stored) -> str:
-    return ", ".join(f"{value:g}" for key, value in entry.items() if key not in ("mean", "deviation"))
+    return ", ".join(
+        f"{value:g}" for key, value in entry.items() if key not in ("mean", "deviation")
+    )
 
 
 def _cell(entry: Stored | None, at: int, seeds: int) -> str:
     if entry is None or entry["mean"][at] is None:
         return "" if entry is None else "n/a"
     deviation = entry.get("deviation", [None] * (at + 1))[at]
-    return f"{entry['mean'][at]:.3f}" + (f" ± {half_width(deviation, seeds):.3f}" if deviation is not None and seeds > 1 else "")
+    return f"{entry['mean'][at]:.3f}" + (
+        f" ± {half_width(deviation, seeds):.3f}" if deviation is not None and seeds > 1 else ""
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""What every contender is given, in one npz file: rows, cohorts, batches and the first model. Needs NumPy alone.
+"""What every contender is given, in one npz file: rows, cohorts, batches and the first model. Needs
+NumPy alone.
 
-A model is a list of arrays in PyTorch's order: weight [outputs, inputs], then bias. A visit is one client in one round; visits are
-numbered through the rounds.
+A model is a list of arrays in PyTorch's order: weight [outputs, inputs], then bias. A visit is one
+client in one round; visits are numbered through the rounds.
 """
 
 from collections.abc import Iterator
@@ -30,9 +31,18 @@ class Plan:
             given = dict(file)
         self.path, self.workload, self.kind = str(path), str(given["workload"]), str(given["kind"])
         self.x, self.y = given["x"], given["y"].astype(np.int32)
-        self.train, self.offsets = given["train"], given["offsets"]  # every client's training rows, one client after another
-        self.cohort, self.first_step, self.steps = given["cohort"], given["first_step"], given["rows"]
-        self.batch, self.epochs, self.classes = int(given["batch"]), int(given["epochs"]), int(given["classes"])
+        # every client's training rows, one client after another
+        self.train, self.offsets = given["train"], given["offsets"]
+        self.cohort, self.first_step, self.steps = (
+            given["cohort"],
+            given["first_step"],
+            given["rows"],
+        )
+        self.batch, self.epochs, self.classes = (
+            int(given["batch"]),
+            int(given["epochs"]),
+            int(given["classes"]),
+        )
         self.rate, self.q = float(given["rate"]), float(given["q"])
         self.start = [given[f"start{i}"] for i in range(int(given["parts"]))]
         real = self.steps < len(self.y)

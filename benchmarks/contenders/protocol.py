@@ -1,9 +1,11 @@
-"""The one thing that contenders have in common: a process that reads requests from standard input and answers each with one line.
+"""The one thing that contenders have in common: a process that reads requests from standard input
+and answers each with one line.
 
-    {"rounds": 200, "out": "model.npz"}   ->   {"seconds": 0.21, "rounds": 200, "megabytes": 431.0, ...}
+    {"rounds": 200, "out": "model.npz"}
+    -> {"seconds": 0.21, "rounds": 200, "megabytes": 431.0, ...}
 
-It is started as `python with_it.py PLAN.npz OPTIONS`, OPTIONS being JSON, and says once that it is ready, with the versions it runs on.
-The model after the last round is left in the file `out`.
+It is started as `python with_it.py PLAN.npz OPTIONS`, OPTIONS being JSON, and says once that it is
+ready, with the versions it runs on. The model after the last round is left in the file `out`.
 """
 
 import json
@@ -19,7 +21,9 @@ from plan import Plan
 
 
 class Ran(NamedTuple):
-    """What a contender leaves behind. Where it takes its own time, it says so; else the whole call is taken."""
+    """What a contender leaves behind. Where it takes its own time, it says so; else the whole call
+    is taken.
+    """
 
     model: list[np.ndarray]
     seconds: float | None = None
@@ -44,8 +48,19 @@ def serve(make: Callable[..., Contender], *packages: str) -> None:
         ran = contender.run(request["rounds"])
         took = time.perf_counter() - begun
         np.savez(request["out"], *ran.model)
-        seconds, rounds = (took, request["rounds"]) if ran.seconds is None else (ran.seconds, ran.rounds)
-        _say(answers, {"seconds": seconds, "rounds": rounds, "call_seconds": took, "megabytes": peak_megabytes(), **ran.facts})
+        seconds, rounds = (
+            (took, request["rounds"]) if ran.seconds is None else (ran.seconds, ran.rounds)
+        )
+        _say(
+            answers,
+            {
+                "seconds": seconds,
+                "rounds": rounds,
+                "call_seconds": took,
+                "megabytes": peak_megabytes(),
+                **ran.facts,
+            },
+        )
 
 
 def _only_answers() -> TextIO:

@@ -1,4 +1,6 @@
-"""PyTorch with the axis of clients written out by hand: one baddbmm for the products of all clients. Linear models only."""
+"""PyTorch with the axis of clients written out by hand: one baddbmm for the products of all
+clients. Linear models only.
+"""
 
 import torch
 import torch_models
@@ -11,7 +13,9 @@ from torch_side_by_side import SideBySide
 def make(plan: Plan) -> SideBySide:
     criterion = torch_models.criterion(plan)
 
-    def slopes(parameters: list[Tensor], x: Tensor, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+    def slopes(
+        parameters: list[Tensor], x: Tensor, y: Tensor, weights: Tensor
+    ) -> tuple[Tensor, ...]:
         with torch.enable_grad():
             w, b = leaves = [value.detach().requires_grad_() for value in parameters]
             logits = torch.baddbmm(b[:, None], x, w.transpose(1, 2))

@@ -1,4 +1,6 @@
-"""PyTorch without what a module and an optimiser cost: torch.autograd.grad and a step in place, one client after another."""
+"""PyTorch without what a module and an optimiser cost: torch.autograd.grad and a step in place, one
+client after another.
+"""
 
 import torch
 import torch_models

@@ -1,4 +1,6 @@
-"""FedAvg and q-FedAvg in PyTorch, one client after another. How a step is made is what its two contenders differ in."""
+"""FedAvg and q-FedAvg in PyTorch, one client after another. How a step is made is what its two
+contenders differ in.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +12,8 @@ from plan import TINY, Plan, Visit
 from protocol import Ran
 from torch import Tensor
 
-foreach_add, foreach_copy = torch._foreach_add_, torch._foreach_copy_  # what PyTorch's own optimisers use
+# what PyTorch's own optimisers use
+foreach_add, foreach_copy = torch._foreach_add_, torch._foreach_copy_
 
 
 class Local(NamedTuple):
@@ -35,7 +38,10 @@ class OneByOne:
         return self.x[places], self.y[places]
 
     def run(self, rounds: int) -> Ran:
-        received, one_round = torch_models.start(self.plan), self.fair_round if self.plan.fair else self.mean_round
+        received, one_round = (
+            torch_models.start(self.plan),
+            self.fair_round if self.plan.fair else self.mean_round,
+        )
         for t in range(rounds):
             received = one_round(t, received)
         return Ran(torch_models.on_host(received))
@@ -58,8 +64,12 @@ class OneByOne:
         for visit in self.plan.visits(t):
             loss = self.train(visit, received)
             with torch.no_grad():
-                moved = [(w - p) / rate for w, p in zip(received, self.local.parameters, strict=True)]
-                scale += q * loss ** (q - 1) * sum(float((d * d).sum()) for d in moved) + loss**q / rate
+                moved = [
+                    (w - p) / rate for w, p in zip(received, self.local.parameters, strict=True)
+                ]
+                scale += (
+                    q * loss ** (q - 1) * sum(float((d * d).sum()) for d in moved) + loss**q / rate
+                )
                 foreach_add(totals, moved, alpha=loss**q)
         return [w - total / scale for w, total in zip(received, totals, strict=True)]
 

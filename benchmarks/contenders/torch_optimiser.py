@@ -1,4 +1,6 @@
-"""PyTorch as most people write it: a module, torch.optim.SGD and backward(), one client after another."""
+"""PyTorch as most people write it: a module, torch.optim.SGD and backward(), one client after
+another.
+"""
 
 import torch
 import torch_models
@@ -10,7 +12,8 @@ from torch_one_by_one import Local, OneByOne
 
 def make(plan: Plan) -> OneByOne:
     model, criterion = torch_models.module(plan), torch_models.criterion(plan)
-    optimiser = torch.optim.SGD(model.parameters(), lr=plan.rate)  # built once, not once for each client
+    # built once, not once for each client
+    optimiser = torch.optim.SGD(model.parameters(), lr=plan.rate)
 
     def step(x: Tensor, y: Tensor) -> None:
         optimiser.zero_grad()

@@ -14,7 +14,8 @@ from protocol import Ran
 from torch import Tensor
 from torch_one_by_one import foreach_add
 
-Slopes = Callable[[list[Tensor], Tensor, Tensor, Tensor], Sequence[Tensor]]  # parameters, x, y, weights: a client axis in front of each
+# parameters, x, y, weights: a client axis in front of each
+Slopes = Callable[[list[Tensor], Tensor, Tensor, Tensor], Sequence[Tensor]]
 
 
 class SideBySide:
@@ -37,8 +38,16 @@ class SideBySide:
         x, y = self.x[rows], self.y[rows]
         trained = [value.expand(len(rows), *value.shape).contiguous() for value in received]
         for s in range(rows.shape[1]):
-            foreach_add(trained, self.slopes(trained, x[:, s], y[:, s], weights[:, s]), alpha=-self.plan.rate)
-        return self.fair(received, trained, self.losses(received, x, y, weights)) if self.plan.fair else self.mean(t, trained)
+            foreach_add(
+                trained,
+                self.slopes(trained, x[:, s], y[:, s], weights[:, s]),
+                alpha=-self.plan.rate,
+            )
+        return (
+            self.fair(received, trained, self.losses(received, x, y, weights))
+            if self.plan.fair
+            else self.mean(t, trained)
+        )
 
     def batches(self, t: int) -> tuple[Tensor, Tensor]:
         """Row numbers and what each row counts in its batch's mean. [clients, steps, batch]"""
@@ -49,11 +58,17 @@ class SideBySide:
             rows[k, : last - first] = plan.steps[first:last]
         real = rows < len(plan.y)
         weights = real / np.maximum(real.sum(2, keepdims=True), 1)
-        return torch.from_numpy(np.where(real, rows, 0)).to(self.x.device), torch.from_numpy(weights.astype(np.float32)).to(self.x.device)
+        return torch.from_numpy(np.where(real, rows, 0)).to(self.x.device), torch.from_numpy(
+            weights.astype(np.float32)
+        ).to(self.x.device)
 
     def losses(self, received: list[Tensor], x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
-        """Every client's loss of the model it received, on all its rows (one epoch has each once). [clients]"""
-        each = self.criterion(self.forward(received, x.flatten(0, 2)), y.flatten(), reduction="none").reshape(len(x), -1)
+        """Every client's loss of the model it received, on all its rows (one epoch has each once).
+        [clients]
+        """
+        each = self.criterion(
+            self.forward(received, x.flatten(0, 2)), y.flatten(), reduction="none"
+        ).reshape(len(x), -1)
         real = (weights > 0).flatten(1)
         return (each * real).sum(1) / real.sum(1) + TINY
 
@@ -63,7 +78,9 @@ class SideBySide:
         moved = [(w - p) / rate for w, p in zip(received, trained, strict=True)]
         square = torch.stack([(d * d).flatten(1).sum(1) for d in moved]).sum(0)
         scale = (q * loss ** (q - 1) * square + loss**q / rate).sum()
-        return [w - torch.tensordot(loss**q, d, 1) / scale for w, d in zip(received, moved, strict=True)]
+        return [
+            w - torch.tensordot(loss**q, d, 1) / scale for w, d in zip(received, moved, strict=True)
+        ]
 
     def mean(self, t: int, trained: list[Tensor]) -> list[Tensor]:
         sizes = self.plan.sizes[self.plan.cohort[t]]

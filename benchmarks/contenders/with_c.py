@@ -1,6 +1,8 @@
-"""A loop in C on one core, compiled on the spot: the same arithmetic without any library. A bound, not a peer.
+"""A loop in C on one core, compiled on the spot: the same arithmetic without any library. A bound,
+not a peer.
 
-It shuffles its own batches, as evenly must; `drawn` makes it take those of the plan instead, to compare parameters.
+It shuffles its own batches, as evenly must; `drawn` makes it take those of the plan instead, to
+compare parameters.
 """
 
 import ctypes
@@ -29,18 +31,30 @@ class Loop:
         self.plan, self.library = plan, compiled()
         self.x = np.ascontiguousarray(plan.x, np.float32)
         self.y = plan.y.astype(np.float32) if plan.kind == "logistic" else plan.y
-        self.tables = [np.ascontiguousarray(a, np.int32) for a in (plan.train, plan.offsets, plan.cohort, plan.first_step)]
+        self.tables = [
+            np.ascontiguousarray(a, np.int32)
+            for a in (plan.train, plan.offsets, plan.cohort, plan.first_step)
+        ]
         self.rows = np.ascontiguousarray(plan.steps, np.int32) if drawn else None
 
     def run(self, rounds: int) -> Ran:
         plan = self.plan
         d, longest = plan.x.shape[1], int(plan.sizes.max())
         sizes = [ctypes.c_int(n) for n in (rounds, plan.cohort.shape[1], d, plan.batch)]
-        arrays = [_at(a) for a in (self.x, self.y, *self.tables)] + [None if self.rows is None else _at(self.rows)]
+        arrays = [_at(a) for a in (self.x, self.y, *self.tables)] + [
+            None if self.rows is None else _at(self.rows)
+        ]
         if plan.fair:
             w = np.zeros((d + 1, WIDE), np.float32)
             w[d, plan.classes :] = -1e30
-            self.library.fair(*arrays, *sizes, ctypes.c_float(plan.rate), ctypes.c_float(plan.q), ctypes.c_int(longest), _at(w))
+            self.library.fair(
+                *arrays,
+                *sizes,
+                ctypes.c_float(plan.rate),
+                ctypes.c_float(plan.q),
+                ctypes.c_int(longest),
+                _at(w),
+            )
             return Ran([w[:d, : plan.classes].T, w[d, : plan.classes]])
         w = np.zeros(d + 1, np.float32)
         self.library.mean(*arrays, *sizes, ctypes.c_float(plan.rate), ctypes.c_int(longest), _at(w))

@@ -1,8 +1,10 @@
-"""evenly: one run, or a sweep in one call. Everything that `simulate` does is timed: drawing cohorts and batches, moving the data, and
-evaluating every client before the first round and after the last.
+"""evenly: one run, or a sweep in one call. Everything that `simulate` does is timed: drawing
+cohorts and batches, moving the data, and evaluating every client before the first round and after
+the last.
 
-`apart`: the workload has few rounds, so that two evaluations would be most of what is timed. The time is then that of all rounds less that
-of one round, which evaluates as often; of one, the least so far, because a slow one would flatter evenly.
+`apart`: the workload has few rounds, so that two evaluations would be most of what is timed. The
+time is then that of all rounds less that of one round, which evaluates as often; of one, the least
+so far, because a slow one would flatter evenly.
 """
 
 import os
@@ -41,12 +43,18 @@ class Evenly:
             self.least = min(self.least, self.trained(1)[1])
         model, whole, compiling = self.trained(rounds)
         facts = {"whole_seconds": whole, "compile_seconds": compiling}
-        return Ran(model, whole - self.least, rounds - 1, facts) if self.apart and rounds > 1 else Ran(model, whole, rounds, facts)
+        return (
+            Ran(model, whole - self.least, rounds - 1, facts)
+            if self.apart and rounds > 1
+            else Ran(model, whole, rounds, facts)
+        )
 
     def trained(self, rounds: int) -> tuple[list, float, float]:
         """The model, the seconds that it took, and how many of them were spent compiling."""
         self.compiling, begun = 0.0, time.perf_counter()
-        trace = simulate(self.task, self.federation, self.algorithms, rounds, evaluate_every=self.every)[0]
+        trace = simulate(
+            self.task, self.federation, self.algorithms, rounds, evaluate_every=self.every
+        )[0]
         seconds = time.perf_counter() - begun
         return workloads.parts(self.kind, trace.model), seconds, self.compiling
 

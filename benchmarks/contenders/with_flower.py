@@ -1,7 +1,9 @@
-"""Flower's simulation engine on Ray with two CPUs: its FedAvg and its QFedAvg, as lean as its interface allows.
+"""Flower's simulation engine on Ray with two CPUs: its FedAvg and its QFedAvg, as lean as its
+interface allows.
 
-Clients are plain NumPy and read the plan, once for every worker; none evaluates. The server draws nodes uniformly and then tells each
-which visit of the plan it makes. Workers start in the first round, which is given apart. Nothing leaves the machine.
+Clients are plain NumPy and read the plan, once for every worker; none evaluates. The server draws
+nodes uniformly and then tells each which visit of the plan it makes. Workers start in the first
+round, which is given apart. Nothing leaves the machine.
 """
 
 import functools
@@ -11,7 +13,12 @@ import time
 
 import numpy as np
 
-os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}  # before flwr is imported
+# before flwr is imported
+os.environ |= {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -61,7 +68,10 @@ def train(message: Message, _: Context) -> Message:
         z = slope(w, b, x, given.y[rows])[0] * np.float32(given.rate / len(rows))
         w -= z.T @ x
         b -= z.sum(0)
-    return Message(RecordDict({"arrays": ArrayRecord([w, b]), "metrics": MetricRecord(metrics)}), reply_to=message)
+    return Message(
+        RecordDict({"arrays": ArrayRecord([w, b]), "metrics": MetricRecord(metrics)}),
+        reply_to=message,
+    )
 
 
 def planned(base: type[FedAvg], **settings: float) -> FedAvg:
@@ -80,7 +90,13 @@ def planned(base: type[FedAvg], **settings: float) -> FedAvg:
             return messages
 
     share = width / plan().clients
-    strategy = Planned(fraction_train=share, fraction_evaluate=0.0, min_train_nodes=width, min_available_nodes=plan().clients, **settings)
+    strategy = Planned(
+        fraction_train=share,
+        fraction_evaluate=0.0,
+        min_train_nodes=width,
+        min_available_nodes=plan().clients,
+        **settings,
+    )
     strategy.stamps = []
     return strategy
 
@@ -91,23 +107,40 @@ class Flower:
 
     def run(self, rounds: int) -> Ran:
         begun = time.perf_counter()
-        strategy = planned(QFedAvg, client_learning_rate=plan().rate, q=plan().q) if plan().fair else planned(FedAvg)
+        strategy = (
+            planned(QFedAvg, client_learning_rate=plan().rate, q=plan().q)
+            if plan().fair
+            else planned(FedAvg)
+        )
         server_app, found = ServerApp(), {}
 
         @server_app.main()
         def serve_rounds(grid: Grid, _: Context) -> None:
-            result = strategy.start(grid=grid, initial_arrays=ArrayRecord(plan().start), num_rounds=rounds)
+            result = strategy.start(
+                grid=grid, initial_arrays=ArrayRecord(plan().start), num_rounds=rounds
+            )
             found.update(model=result.arrays.to_numpy_ndarrays(), end=time.perf_counter())
 
         with tempfile.TemporaryDirectory(prefix="ray") as folder:
-            local = {"num_cpus": 2, "include_dashboard": False, "_node_ip_address": "127.0.0.1", "_temp_dir": folder}
+            local = {
+                "num_cpus": 2,
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",
+                "_temp_dir": folder,
+            }
             backend = {"init_args": local, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-            run_simulation(server_app, client_app, num_supernodes=plan().clients, backend_config=backend)
+            run_simulation(
+                server_app, client_app, num_supernodes=plan().clients, backend_config=backend
+            )
         second = strategy.stamps[1]  # its start is the end of the first round
-        return Ran(found["model"], found["end"] - second, rounds - 1, {"first_seconds": second - begun})
+        return Ran(
+            found["model"], found["end"] - second, rounds - 1, {"first_seconds": second - begun}
+        )
 
 
 if __name__ == "__main__":
-    import with_flower  # by name: workers then import this file once instead of being sent its functions with every message
+    # by name: workers then import this file once instead of being sent its functions with every
+    # message
+    import with_flower
 
     serve(with_flower.Flower, "flwr", "ray", "numpy")

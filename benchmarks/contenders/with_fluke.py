@@ -1,4 +1,5 @@
-"""fluke: its FedAVG, by size, with loaders that shuffle their own batches. It has no q-FedAvg. No client has test rows: none evaluates.
+"""fluke: its FedAVG, by size, with loaders that shuffle their own batches. It has no q-FedAvg. No
+client has test rows: none evaluates.
 
 It imports torchvision, which must be the build that belongs to the PyTorch that is installed.
 """
@@ -18,13 +19,23 @@ class Given:
 
     def __init__(self, plan: Plan) -> None:
         x, y = torch_models.examples(plan)
-        self.own = [(x[rows], y[rows]) for rows in (torch.from_numpy(plan.own(k)) for k in range(plan.clients))]
+        self.own = [
+            (x[rows], y[rows])
+            for rows in (torch.from_numpy(plan.own(k)) for k in range(plan.clients))
+        ]
         self.labels = plan.classes
 
     def assign(self, n_clients: int, batch_size: int) -> tuple:
         loaders = [
-            FastDataLoader(*own, num_labels=self.labels, batch_size=batch_size, shuffle=True, skip_singleton=False) for own in self.own
-        ]  # fmt: skip
+            FastDataLoader(
+                *own,
+                num_labels=self.labels,
+                batch_size=batch_size,
+                shuffle=True,
+                skip_singleton=False,
+            )
+            for own in self.own
+        ]
         return (loaders, [None] * n_clients), None
 
 
@@ -50,9 +61,14 @@ class Fluke:
             parameter.data.copy_(value)
         client = {
             "batch_size": plan.batch, "local_epochs": plan.epochs, "loss": lambda: Criterion(plan),
-            "optimizer": {"name": "SGD", "lr": plan.rate}, "scheduler": {"step_size": 1, "gamma": 1.0},
+            "optimizer": {"name": "SGD", "lr": plan.rate},
+            "scheduler": {"step_size": 1, "gamma": 1.0},
         }  # fmt: skip
-        algorithm = FedAVG(plan.clients, self.data, {"client": client, "server": {"weighted": True}, "model": model})
+        algorithm = FedAVG(
+            plan.clients,
+            self.data,
+            {"client": client, "server": {"weighted": True}, "model": model},
+        )
         algorithm.run(rounds, plan.cohort.shape[1] / plan.clients)
         return Ran(torch_models.on_host(list(algorithm.server.model.parameters())))
 

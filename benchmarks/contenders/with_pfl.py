@@ -1,6 +1,8 @@
-"""pfl: its simulated backend with PyTorch. It has no q-FedAvg, which is therefore a small algorithm of our own on its FederatedAveraging.
+"""pfl: its simulated backend with PyTorch. It has no q-FedAvg, which is therefore a small algorithm
+of our own on its FederatedAveraging.
 
-Its users come in the plan's order with their rows in the plan's order, which it cuts into batches. No metrics are computed.
+Its users come in the plan's order with their rows in the plan's order, which it cuts into batches.
+No metrics are computed.
 """
 
 import logging
@@ -46,13 +48,17 @@ class Linear(nn.Module):
 
 
 def fair_averaging(plan: Plan) -> FederatedAveraging:
-    """q-FedAvg: the update is scaled by the loss, and what it is divided by travels as its weight."""
+    """q-FedAvg: the update is scaled by the loss, and what it is divided by travels as
+    its weight.
+    """
 
     class Fair(FederatedAveraging):
         def train_one_user(self, initial_model_state, model, user_dataset, central_context):
             with torch.no_grad():
                 loss = float(model.pytorch_model.loss(*user_dataset.raw_data)) + TINY
-            update, metrics = super().train_one_user(initial_model_state, model, user_dataset, central_context)
+            update, metrics = super().train_one_user(
+                initial_model_state, model, user_dataset, central_context
+            )
             square = sum(float((v * v).sum()) for _, v in update.items()) / plan.rate**2
             for name, value in list(update.items()):
                 update[name] = value * (loss**plan.q / plan.rate)
@@ -90,19 +96,26 @@ class Pfl:
         data = FederatedDataset(self.user, lambda: next(numbers))
         net, clock = Linear(plan), Clock()
         model = PyTorchModel(
-            model=net, local_optimizer_create=torch.optim.SGD, central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0)
+            model=net, local_optimizer_create=torch.optim.SGD,
+            central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0)
         )  # fmt: skip
-        backend = SimulatedBackend(training_data=data, val_data=data, postprocessors=[] if plan.fair else [WeightByDatapoints()])
+        backend = SimulatedBackend(
+            training_data=data,
+            val_data=data,
+            postprocessors=[] if plan.fair else [WeightByDatapoints()],
+        )
         (fair_averaging(plan) if plan.fair else FederatedAveraging()).run(
             algorithm_params=NNAlgorithmParams(rounds, NEVER, width, 0),
             backend=backend,
             model=model,
             model_train_params=NNTrainHyperParams(
-                local_learning_rate=plan.rate, local_num_epochs=plan.epochs, local_batch_size=plan.batch
+                local_learning_rate=plan.rate,
+                local_num_epochs=plan.epochs,
+                local_batch_size=plan.batch,
             ),
             callbacks=[clock],
             send_metrics_to_platform=False,
-        )  # fmt: skip
+        )
         trained: list[np.ndarray] = torch_models.on_host(list(net.parameters()))
         return Ran(trained, clock.stamps[-1] - clock.stamps[0], rounds)
 

@@ -1,4 +1,6 @@
-"""A PyTorch project as it was before anybody thought of fairness: a module, its data, and loops to train and to test it."""
+"""A PyTorch project as it was before anybody thought of fairness: a module, its data, and loops to
+train and to test it.
+"""
 
 import torch
 from torch import nn
@@ -15,7 +17,9 @@ class Net(nn.Module):
 
 
 def load_data(number: int) -> tuple[DataLoader, int]:
-    """The rows of one client, and how many there are. Clients disagree, and the last one, which is like no other, has the fewest rows."""
+    """The rows of one client, and how many there are. Clients disagree, and the last one, which is
+    like no other, has the fewest rows.
+    """
     draw = torch.Generator().manual_seed(number)
     turned = torch.roll(torch.eye(8), number % 4, 1)
     x = torch.randn(200 // (number + 1), 8, generator=draw)

@@ -1,10 +1,11 @@
-"""Fair federated learning: one model that works for every client and every group, not only on average.
+"""Fair federated learning: one model that works for every client and every group, not only on
+average.
 
 >>> import evenly
 >>> federation = evenly.synthetic(clients=20)
 >>> task = evenly.models.Softmax(features=60, classes=10)
 >>> (trace,) = evenly.train(task, federation, "q-fedavg(q=1)", rounds=100)
->>> round(evenly.final_metrics(trace, "test")["worst10"], 1)  # accuracy of the worst-served tenth of the clients, in percent
+>>> round(evenly.final_metrics(trace, "test")["worst10"], 1)  # in percent
 62.8
 """
 
@@ -39,15 +40,18 @@ if TYPE_CHECKING:
     from evenly.types import Seeds as Seeds
     from evenly.types import Trace as Trace
 
-# Names are imported on first use: the command line must set XLA's flags before JAX is imported, and --help must be fast.
+# Names are imported on first use: the command line must set XLA's flags before JAX is imported, and
+# --help must be fast.
 _HOME = {
-    "Algorithm": "evenly.types", "Federation": "evenly.data.federation", "Model": "evenly.saving", "Seeds": "evenly.types",
-    "Trace": "evenly.types", "algorithm": "evenly.algorithms", "audit": "evenly.auditing", "companions": "evenly.simulate",
-    "final_metrics": "evenly.metrics", "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.plugins",
-    "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train", "tune": "evenly.report.tuning_page",
-    "variants": "evenly.algorithms",
+    "Algorithm": "evenly.types", "Federation": "evenly.data.federation", "Model": "evenly.saving",
+    "Seeds": "evenly.types", "Trace": "evenly.types", "algorithm": "evenly.algorithms",
+    "audit": "evenly.auditing", "companions": "evenly.simulate", "final_metrics": "evenly.metrics",
+    "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.plugins",
+    "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train",
+    "tune": "evenly.report.tuning_page", "variants": "evenly.algorithms",
 }  # fmt: skip
-_READ_REGISTRIES = ("algorithm", "audit", "final_metrics", "train", "tune", "variants")  # these load installed plugins first
+# these load installed plugins first
+_READ_REGISTRIES = ("algorithm", "audit", "final_metrics", "train", "tune", "variants")
 _MODULES = ("algorithms", "data", "datasets", "metrics", "models", "parts", "simulate")
 
 __all__ = [*_MODULES, *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]

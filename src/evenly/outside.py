@@ -1,6 +1,7 @@
 """Checks of values that come from files or users, and shortened values for messages.
 
-Files of results may be damaged or edited. Their contents are checked to be plain data of the expected kinds before they are used.
+Files of results may be damaged or edited. Their contents are checked to be plain data of the
+expected kinds before they are used.
 """
 
 import dataclasses
@@ -27,15 +28,20 @@ def shortened(value: Any, most: int = MOST_SHOWN) -> str:
     if isinstance(value, int) and abs(value) >= 10**most:
         return f"a whole number of about {int(value.bit_length() * 0.30103):,} digits"
     text = repr(value[: most + 1] if isinstance(value, str | list | tuple) else value)
-    size = f" ({len(value):,} {'characters' if isinstance(value, str) else 'entries'})" if isinstance(value, str | list | dict) else ""
+    size = (
+        f" ({len(value):,} {'characters' if isinstance(value, str) else 'entries'})"
+        if isinstance(value, str | list | dict)
+        else ""
+    )
     return text if len(text) <= most else f"{text[:most]}…{size}"
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a value is of a kind that an annotation names; whole numbers are also numbers, true and false are not.
+    """Whether a value is of a kind that an annotation names; whole numbers are also numbers, true
+    and false are not.
 
-    >>> fits([1, 2], tuple[int, ...]), fits(True, int), fits({"a": "b"}, dict[str, int] | None), fits(None, float | None)
-    (True, False, False, True)
+    >>> fits([1, 2], tuple[int, ...]), fits(True, int), fits({"a": "b"}, dict[str, int] | None)
+    (True, False, False)
     """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
@@ -47,14 +53,19 @@ def fits(value: Any, kind: Any) -> bool:
     if origin in LISTS:
         return isinstance(value, list | tuple) and all(fits(each, inner[0]) for each in value)
     if origin in (dict, Mapping):
-        return isinstance(value, Mapping) and all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
+        return isinstance(value, Mapping) and all(
+            fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items()
+        )
     if kind in (None, types.NoneType):
         return value is None
     return kind not in (str, bool, dict, list, tuple) or isinstance(value, kind)
 
 
-def check_kinds(fields: Mapping[str, Any], kinds: Mapping[str, Any], *, complete: bool = False) -> None:
-    """Refuse the first value that is not of its kind, and with `complete` the first name that has no value.
+def check_kinds(
+    fields: Mapping[str, Any], kinds: Mapping[str, Any], *, complete: bool = False
+) -> None:
+    """Refuse the first value that is not of its kind, and with `complete` the first name that has
+    no value.
 
     Names without a kind are not checked.
     """
@@ -69,19 +80,34 @@ def check_kinds(fields: Mapping[str, Any], kinds: Mapping[str, Any], *, complete
 def kinds_of(kind: type) -> dict[str, Any]:
     """The kinds of the fields of a dataclass or named tuple."""
     hints = typing.get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else list(getattr(kind, "_fields", ()))
+    names = (
+        [field.name for field in dataclasses.fields(kind)]
+        if dataclasses.is_dataclass(kind)
+        else list(getattr(kind, "_fields", ()))
+    )
     return {name: hints[name] for name in names}
 
 
 def kind_words(kind: Any) -> str:
-    plain = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "nothing", Any: "anything"}
+    plain = {
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        bool: "true or false",
+        types.NoneType: "nothing",
+        Any: "anything",
+    }
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return " or ".join(kind_words(one) for one in inner)
     if origin in LISTS:
         return f"a list ({kind_words(inner[0])} each)"
     if origin is not None:
-        return "an object with names" if inner[1] is Any else f"an object with names ({kind_words(inner[1])} each)"
+        return (
+            "an object with names"
+            if inner[1] is Any
+            else f"an object with names ({kind_words(inner[1])} each)"
+        )
     return plain.get(kind, getattr(kind, "__name__", str(kind)))
 
 

@@ -1,8 +1,9 @@
 """Plugins: methods, metrics and data sets that users add with `evenly.register`. Experimental.
 
-A plugin is a Python file that calls `evenly.register`. The command line loads it with `--plugin FILE.py`, an experiment file with
-`plugins = [...]`. A plan stores the path and hash of the file, so that a resumed plan uses the same code. Installed packages provide
-plugins as entry points of the groups `evenly.methods`, `evenly.metrics` and `evenly.datasets`.
+A plugin is a Python file that calls `evenly.register`. The command line loads it with `--plugin
+FILE.py`, an experiment file with `plugins = [...]`. A plan stores the path and hash of the file, so
+that a resumed plan uses the same code. Installed packages provide plugins as entry points of the
+groups `evenly.methods`, `evenly.metrics` and `evenly.datasets`.
 """
 
 import hashlib
@@ -22,7 +23,11 @@ from evenly.metrics import Metric
 from evenly.metrics import register as register_metric
 from evenly.registry import all_or_nothing
 
-ENTRY_POINTS: dict[str, type[Any]] = {"evenly.methods": Method, "evenly.metrics": Metric, "evenly.datasets": DatasetCard}
+ENTRY_POINTS: dict[str, type[Any]] = {
+    "evenly.methods": Method,
+    "evenly.metrics": Metric,
+    "evenly.datasets": DatasetCard,
+}
 
 Record = dict[str, str]  # of a plugin file in a plan: "path" and "sha256"
 
@@ -31,11 +36,13 @@ _installed: list[str] = []  # not empty once entry points are loaded, or are bei
 
 
 def register(thing: Method | Metric | DatasetCard, *, replace: bool = False) -> None:
-    """Add a method, a metric or a data set of your own. Notation, command line, tables and reports then accept its name. Experimental.
+    """Add a method, a metric or a data set of your own. Notation, command line, tables and reports
+    then accept its name. Experimental.
 
     Args:
         thing: What to add: a `Method`, a `Metric` or a `DatasetCard`.
-        replace: Whether to replace what you registered under this name before, for example in a notebook.
+        replace: Whether to replace what you registered under this name before, for example in a
+            notebook.
 
     Raises:
         TypeError: If `thing` is of another type.
@@ -57,8 +64,8 @@ def register(thing: Method | Metric | DatasetCard, *, replace: bool = False) -> 
         register_dataset(thing, replace=replace)
     else:
         raise TypeError(
-            "evenly.register needs a Method (evenly.algorithms), a Metric (evenly.metrics) or a DatasetCard (evenly.datasets), "
-            f"got {thing!r:.80}."
+            "evenly.register needs a Method (evenly.algorithms), a Metric (evenly.metrics) or a"
+            f" DatasetCard (evenly.datasets), got {thing!r:.80}."
         )
 
 
@@ -83,9 +90,16 @@ def load_planned(records: Iterable[Record], sources: Mapping[str, bytes] | None 
         path, digest = record["path"], record["sha256"]
         if digest in _loaded:
             continue
-        source = sources[digest] if sources is not None else _read(Path(path), f". The plan needs it; {AGAIN}")
+        source = (
+            sources[digest]
+            if sources is not None
+            else _read(Path(path), f". The plan needs it; {AGAIN}")
+        )
         if hashlib.sha256(source).hexdigest() != digest:
-            raise ValueError(f"The plugin {path!r} has changed since these results were started. Restore it, or {AGAIN}")
+            raise ValueError(
+                f"The plugin {path!r} has changed since these results were started. Restore it, or"
+                f" {AGAIN}"
+            )
         _load(path, source, digest)
 
 
@@ -95,13 +109,16 @@ def sources_of(records: Iterable[Record]) -> dict[str, bytes]:
 
 
 def refuse_unloaded(records: Iterable[Record], folder: Path) -> None:
-    """Raise if results need plugins that are not loaded. Reading results never runs code only because their folder names it."""
+    """Raise if results need plugins that are not loaded. Reading results never runs code only
+    because their folder names it.
+    """
     absent = [record["path"] for record in records if record["sha256"] not in _loaded]
     if absent:
         named = " ".join(f"--plugin {path}" for path in absent)
         raise ValueError(
-            f"The results in {str(folder)!r} were computed with the plugin {absent[0]!r}. Load the same file with `{named}`; evenly does "
-            "not run code only because a folder of results names it."
+            f"The results in {str(folder)!r} were computed with the plugin {absent[0]!r}. Load the"
+            f" same file with `{named}`; evenly does not run code only because a folder of results"
+            " names it."
         )
 
 
@@ -124,19 +141,26 @@ AGAIN = "pass the same file with --plugin, or choose another folder."
 
 
 def _register_point(point: EntryPoint, kind: type[Any]) -> None:
-    where = f"The installed package {point.dist.name if point.dist else '?'} provides {point.name!r} = {point.value!r} ({point.group})"
+    where = (
+        f"The installed package {point.dist.name if point.dist else '?'} provides {point.name!r} ="
+        f" {point.value!r} ({point.group})"
+    )
     try:
         thing = point.load()
         if not isinstance(thing, kind):
             raise TypeError(f"it must be a {kind.__name__}, got {type(thing).__name__}")
         register(thing)
     except Exception as error:
-        raise ValueError(f"{where}, which cannot be used: {_reason(error)}. Correct or uninstall the package.") from error
+        raise ValueError(
+            f"{where}, which cannot be used: {_reason(error)}. Correct or uninstall the package."
+        ) from error
 
 
 def _read(path: Path, hint: str = ".") -> bytes:
     if path.suffix != ".py":
-        raise ValueError(f"A plugin must be a Python file whose name ends with .py, got {str(path)!r}.")
+        raise ValueError(
+            f"A plugin must be a Python file whose name ends with .py, got {str(path)!r}."
+        )
     if not path.is_file():
         raise ValueError(f"There is no plugin file {str(path)!r}{hint}")
     return path.read_bytes()
@@ -157,17 +181,31 @@ def _load(path: str, source: bytes, digest: str) -> None:
         raise ValueError(_sentence(path, error)) from error
     if not names:
         del sys.modules[name]
-        raise ValueError(f"The plugin {path!r} registers nothing. It must call evenly.register(...) with a method, a metric or a data set.")
+        raise ValueError(
+            f"The plugin {path!r} registers nothing. It must call evenly.register(...) with a"
+            " method, a metric or a data set."
+        )
     _loaded[digest] = module
 
 
 def _sentence(path: str, error: BaseException) -> str:
     """The error for a plugin that failed: the line and the reason."""
     if isinstance(error, SyntaxError) and error.filename == path:
-        return f"The plugin {path!r} cannot be loaded. Line {error.lineno}: SyntaxError: {error.msg}."
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    return f"The plugin {path!r} cannot be loaded. {f'Line {lines[-1]}: ' if lines else ''}{_reason(error)}."
+        return (
+            f"The plugin {path!r} cannot be loaded. Line {error.lineno}: SyntaxError: {error.msg}."
+        )
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == path
+    ]
+    return (
+        f"The plugin {path!r} cannot be loaded."
+        f" {f'Line {lines[-1]}: ' if lines else ''}{_reason(error)}."
+    )
 
 
 def _reason(error: BaseException) -> str:
-    return (str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}").rstrip(".")
+    return (
+        str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    ).rstrip(".")

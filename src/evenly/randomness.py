@@ -1,4 +1,6 @@
-"""Random numbers: every draw has a generator for its seed and purpose. Nothing draws from a global state."""
+"""Random numbers: every draw has a generator for its seed and purpose. Nothing draws from a global
+state.
+"""
 
 import zlib
 from functools import cache
@@ -7,24 +9,32 @@ import numpy as np
 
 # Counter-based random draws on the host.
 #
-# Every draw is keyed by (seed, purpose, round, client) and does not depend on earlier draws. Runs can therefore be chunked, resumed,
-# sharded or executed by a client of a deployment, and still use the same cohorts and the same batches.
+# Every draw is keyed by (seed, purpose, round, client) and does not depend on earlier draws. Runs
+# can therefore be chunked, resumed, sharded or executed by a client of a deployment, and still use
+# the same cohorts and the same batches.
 
 
 class Draws:
-    """A source of generators that share one seed and one purpose ("cohort", "batches", "split", ...)."""
+    """A source of generators that share one seed and one purpose ("cohort", "batches", "split",
+    ...).
+    """
 
     def __init__(self, seed: int, purpose: str) -> None:
         self.key = int(seed) & (2**64 - 1), zlib.crc32(purpose.encode())
-        # One Philox object is rewound for each draw: building a new one costs about ten times as much.
+        # One Philox object is rewound for each draw: building a new one costs about ten times as
+        # much.
         self._bits = np.random.Philox(key=np.array(self.key, np.uint64))
         self._generator = np.random.Generator(self._bits)
-        self._state = self._bits.state  # a copy, which drawing does not change; nothing is buffered in it
+        # a copy, which drawing does not change; nothing is buffered in it
+        self._state = self._bits.state
         self._counter = self._state["state"]["counter"]
 
     def at(self, first: int = 0, second: int = 0, third: int = 0) -> np.random.Generator:
-        """The generator at a counter of up to three numbers, usually (round, client). Valid until the next call."""
-        # The lowest word is Philox's own block counter; ours sit above it and can never overlap with it.
+        """The generator at a counter of up to three numbers, usually (round, client). Valid until
+        the next call.
+        """
+        # The lowest word is Philox's own block counter; ours sit above it and can never overlap
+        # with it.
         self._counter[1], self._counter[2], self._counter[3] = first, second, third
         self._bits.state = self._state
         return self._generator
@@ -36,11 +46,19 @@ def generator(seed: int, purpose: str, *counter: int) -> np.random.Generator:
 
 
 def batches(
-    rows: np.ndarray, size: int, *, epochs: int, shuffle: np.random.Generator | None, padding: int, most: int | None = None
+    rows: np.ndarray,
+    size: int,
+    *,
+    epochs: int,
+    shuffle: np.random.Generator | None,
+    padding: int,
+    most: int | None = None,
 ) -> np.ndarray:
-    """Row numbers in batches: each epoch is shuffled anew and padded to full batches. int32 [steps, size]
+    """Row numbers in batches: each epoch is shuffled anew and padded to full batches. int32 [steps,
+    size]
 
-    `most` is a limit on the steps, which may end the last epoch early. Without `shuffle` rows keep their order.
+    `most` is a limit on the steps, which may end the last epoch early. Without `shuffle` rows keep
+    their order.
     """
     per_epoch = -(-len(rows) // size)
     order = np.empty((epochs, per_epoch * size), np.int32)
@@ -52,9 +70,10 @@ def batches(
 
 # Many short shuffles at once, bit for bit those of NumPy's generators.
 #
-# Rewinding a generator takes longer than shuffling a dozen rows, which dominated rounds of many small clients. Here the random words of all
-# shuffles are computed side by side (Philox 4x64-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), and all shuffles
-# take their steps together.
+# Rewinding a generator takes longer than shuffling a dozen rows, which dominated rounds of many
+# small clients. Here the random words of all shuffles are computed side by side (Philox 4x64-10:
+# Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), and all shuffles take their
+# steps together.
 
 LONGEST = 64  # entries; longer shuffles are faster one by one
 ENOUGH = 2048  # shuffles; fewer are faster one by one
@@ -64,14 +83,23 @@ FACTORS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
 KEY_STEPS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 ROUNDS = 10
 HALF, LOW = np.uint64(32), np.uint64(2**32 - 1)
-ALL_ONES = np.array([2 ** i.bit_length() - 1 for i in range(LONGEST)])  # the smallest 2**n - 1 that is at least i
+# the smallest 2**n - 1 that is at least i
+ALL_ONES = np.array([2 ** i.bit_length() - 1 for i in range(LONGEST)])
 
 
 def shuffle_each(
-    draws: Draws, entries: np.ndarray, begins: np.ndarray, sizes: np.ndarray, *, counter: tuple[np.ndarray, np.ndarray]
+    draws: Draws,
+    entries: np.ndarray,
+    begins: np.ndarray,
+    sizes: np.ndarray,
+    *,
+    counter: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """Shuffle parts of `entries` in place, each at most LONGEST long, as the generator `draws.at(*counter)` of each would."""
-    order = np.argsort(-sizes, kind="stable")  # the longest first: those with steps left stay together
+    """Shuffle parts of `entries` in place, each at most LONGEST long, as the generator
+    `draws.at(*counter)` of each would.
+    """
+    # the longest first: those with steps left stay together
+    order = np.argsort(-sizes, kind="stable")
     for start in range(0, len(order), AT_ONCE):
         some = order[start : start + AT_ONCE]
         first, second = (numbers[some].astype(np.uint64) for numbers in counter)
@@ -91,14 +119,23 @@ def like_numpy() -> bool:
 
 
 def _shuffle(
-    key: tuple[int, int], entries: np.ndarray, begins: np.ndarray, sizes: np.ndarray, *, counter: tuple[np.ndarray, np.ndarray]
+    key: tuple[int, int],
+    entries: np.ndarray,
+    begins: np.ndarray,
+    sizes: np.ndarray,
+    *,
+    counter: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """From the last entry to the second, swap each with an entry that is not behind it. Draws that point behind it are rejected."""
+    """From the last entry to the second, swap each with an entry that is not behind it. Draws that
+    point behind it are rejected.
+    """
     (first, second), block = counter, 0
     last, unfinished = sizes - 1, int(np.count_nonzero(sizes > 1))
     while unfinished:
         block += 1
-        begins, last, first, second = (numbers[:unfinished] for numbers in (begins, last, first, second))
+        begins, last, first, second = (
+            numbers[:unfinished] for numbers in (begins, last, first, second)
+        )
         for word in _words(key, np.full_like(first, block), first, second, np.zeros_like(first)):
             for half in (word & LOW, word >> HALF):
                 draw = half.astype(np.int64) & ALL_ONES[last]
@@ -113,7 +150,9 @@ def _words(key: tuple[int, int], *counter: np.ndarray) -> tuple[np.ndarray, ...]
     """Philox's four words of 64 bits at each counter."""
     a, b, c, d = counter
     for i in range(ROUNDS):
-        keys = (np.uint64((word + i * step) % 2**64) for word, step in zip(key, KEY_STEPS, strict=True))
+        keys = (
+            np.uint64((word + i * step) % 2**64) for word, step in zip(key, KEY_STEPS, strict=True)
+        )
         (high_a, low_a), (high_c, low_c) = _product(FACTORS[0], a), _product(FACTORS[1], c)
         a, b, c, d = high_c ^ b ^ next(keys), low_c, high_a ^ d ^ next(keys), low_a
     return a, b, c, d

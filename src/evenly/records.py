@@ -1,8 +1,9 @@
 """Frozen dataclasses that are pytrees.
 
-A `record` is immutable, keyword-only, and registered with JAX, so that it can be passed to a compiled function, stacked and vmapped.
-Fields declared with `leaf`, or without either, are leaves: numbers that may change without compiling again. Fields declared with
-`static` are part of the program's shape. Both declare which values are legal; a record checks them when it is created.
+A `record` is immutable, keyword-only, and registered with JAX, so that it can be passed to a
+compiled function, stacked and vmapped. Fields declared with `leaf`, or without either, are leaves:
+numbers that may change without compiling again. Fields declared with `static` are part of the
+program's shape. Both declare which values are legal; a record checks them when it is created.
 
 >>> @record
 ... class Tilt:
@@ -24,7 +25,12 @@ import jax
 
 T = TypeVar("T")
 
-HOLDS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
+HOLDS = {
+    "at least": operator.ge,
+    "above": operator.gt,
+    "at most": operator.le,
+    "below": operator.lt,
+}
 
 
 def leaf(
@@ -49,7 +55,9 @@ def leaf(
         doc: Meaning of the field. A field with a meaning is a setting of its method.
     """
     bounds = _bounds(least, above, most, below)
-    return dataclasses.field(default=default, default_factory=default_factory, metadata={"doc": doc, "bounds": bounds})
+    return dataclasses.field(
+        default=default, default_factory=default_factory, metadata={"doc": doc, "bounds": bounds}
+    )
 
 
 def static(
@@ -64,7 +72,8 @@ def static(
 ) -> Any:
     """Declare a field that shapes the compiled program: another value is another program.
 
-    A field whose default is true or false takes only these. A field with bounds takes numbers, and whole numbers where its default is one.
+    A field whose default is true or false takes only these. A field with bounds takes numbers, and
+    whole numbers where its default is one.
 
     Args:
         default: Value where none is given.
@@ -75,18 +84,35 @@ def static(
         below: Number that must not be reached.
         doc: Meaning of the field. A field with a meaning is a setting of its method.
     """
-    metadata = {"static": True, "doc": doc, "choices": tuple(choices), "bounds": _bounds(least, above, most, below)}
+    metadata = {
+        "static": True,
+        "doc": doc,
+        "choices": tuple(choices),
+        "bounds": _bounds(least, above, most, below),
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def _bounds(least: float | None, above: float | None, most: float | None, below: float | None) -> dict[str, float]:
-    return {words: bound for words, bound in zip(HOLDS, (least, above, most, below), strict=True) if bound is not None}
+def _bounds(
+    least: float | None, above: float | None, most: float | None, below: float | None
+) -> dict[str, float]:
+    return {
+        words: bound
+        for words, bound in zip(HOLDS, (least, above, most, below), strict=True)
+        if bound is not None
+    }
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(leaf, static, dataclasses.field))
+@dataclass_transform(
+    frozen_default=True, kw_only_default=True, field_specifiers=(leaf, static, dataclasses.field)
+)
 def record(cls: type[T]) -> type[T]:
-    """Make a class a frozen keyword-only dataclass and a pytree, whose values are checked as its fields declare."""
-    declared = {name: field for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)}
+    """Make a class a frozen keyword-only dataclass and a pytree, whose values are checked as its
+    fields declare.
+    """
+    declared = {
+        name: field for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)
+    }
     own_check = getattr(cls, "__post_init__", None)
 
     def check(self: T) -> None:
@@ -108,14 +134,24 @@ def _check_field(name: str, field: "dataclasses.Field[Any]", value: Any) -> None
     if field.metadata.get("static") and isinstance(field.default, bool):
         require(isinstance(value, bool), f"{name} must be true or false, got {value!r}.")
     if choices:
-        words = " or ".join(map(repr, choices)) if len(choices) == 2 else f"one of {', '.join(choices)}"
+        words = (
+            " or ".join(map(repr, choices)) if len(choices) == 2 else f"one of {', '.join(choices)}"
+        )
         require(value in choices, f"{name} must be {words}, got {value!r}.")
     if bounds and (field.metadata.get("static") or is_number(value)):
         whole = isinstance(field.default, int) and bool(field.metadata.get("static"))
-        legal = is_number(value) and (isinstance(value, int) or not whole) and all(HOLDS[words](value, bounds[words]) for words in bounds)
+        legal = (
+            is_number(value)
+            and (isinstance(value, int) or not whole)
+            and all(HOLDS[words](value, bounds[words]) for words in bounds)
+        )
         limits = " and ".join(f"{words} {bound:g}" for words, bound in bounds.items())
         meaning = f" Meaning: {field.metadata['doc']}." if field.metadata["doc"] else ""
-        require(legal, f"{name} must be {'a whole number of ' if whole else ''}{limits}, got {value!r}.{meaning}")
+        require(
+            legal,
+            f"{name} must be {'a whole number of ' if whole else ''}{limits}, got"
+            f" {value!r}.{meaning}",
+        )
 
 
 def is_record(value: Any) -> bool:
@@ -132,7 +168,8 @@ def replace(value: T, **changes: Any) -> T:
 def is_number(value: Any) -> bool:
     """Whether a leaf is a concrete number, so that it can be checked.
 
-    Inside a trace, leaves are tracers; while JAX rebuilds a record they may be any object. Neither is checked.
+    Inside a trace, leaves are tracers; while JAX rebuilds a record they may be any object. Neither
+    is checked.
     """
     return isinstance(value, int | float) and not isinstance(value, bool)
 

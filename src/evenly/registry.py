@@ -1,6 +1,8 @@
-"""Registries: dictionaries of methods, metrics and data sets by name, to which users can add their own.
+"""Registries: dictionaries of methods, metrics and data sets by name, to which users can add their
+own.
 
-`evenly.register` is the public function. It calls the `register` of the registry, which checks the object and calls `add`.
+`evenly.register` is the public function. It calls the `register` of the registry, which checks the
+object and calls `add`.
 """
 
 import re
@@ -24,25 +26,40 @@ _own: set[tuple[str, str]] = set()  # kind and name of the entries that users ad
 _journal: list[tuple[str, MutableMapping[str, Any], str]] = []  # every call of `add`, in order
 
 
-def add(kind: str, registry: MutableMapping[str, T], thing: T, *, taken: Mapping[str, Any] | None = None, replace: bool = False) -> None:
-    """Add an entry to a registry under its name, which must be free there, or in `taken` if that is given.
+def add(
+    kind: str,
+    registry: MutableMapping[str, T],
+    thing: T,
+    *,
+    taken: Mapping[str, Any] | None = None,
+    replace: bool = False,
+) -> None:
+    """Add an entry to a registry under its name, which must be free there, or in `taken` if that is
+    given.
 
-    Adding the same object twice has no effect. `replace` replaces an entry that a user added before, never a part of evenly.
+    Adding the same object twice has no effect. `replace` replaces an entry that a user added
+    before, never a part of evenly.
 
     >>> from types import SimpleNamespace
     >>> add("method", {}, SimpleNamespace(name="2fast"))
     Traceback (most recent call last):
-    ValueError: The name of a method must begin with a letter and contain only letters, digits, - and _, got '2fast'.
+    ValueError: The name of a method must begin with a letter and contain only letters, digits, \
+- and _, got '2fast'.
     """
     name = thing.name
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError(f"The name of a {kind} must begin with a letter and contain only letters, digits, - and _, got {name!r}.")
+        raise ValueError(
+            f"The name of a {kind} must begin with a letter and contain only letters, digits, - and"
+            f" _, got {name!r}."
+        )
     _journal.append((kind, registry, name))
     present = (taken if taken is not None else registry).get(name)
     if present is thing:
         return
     if present is not None and not (replace and is_own(kind, name)):
-        remedy = "Pass replace=True to replace it, or" if is_own(kind, name) else "It is part of evenly:"
+        remedy = (
+            "Pass replace=True to replace it, or" if is_own(kind, name) else "It is part of evenly:"
+        )
         raise ValueError(f"There is already a {kind} {name!r}. {remedy} choose another name.")
     registry[name] = thing
     _own.add((kind, name))
@@ -61,7 +78,9 @@ def forget(kind: str, registry: MutableMapping[str, Any], name: str) -> None:
 
 @contextmanager
 def all_or_nothing() -> Iterator[list[str]]:
-    """Remove everything that was added in the block if the block fails. The list is filled with the names when the block ends."""
+    """Remove everything that was added in the block if the block fails. The list is filled with the
+    names when the block ends.
+    """
     start, before = len(_journal), set(_own)
     names: list[str] = []
     try:

@@ -1,11 +1,13 @@
 """Archives of arrays, and trained models that are saved in them.
 
-An *archive* is an npz file with a JSON header and named arrays. Checkpoints of simulations, stored traces, states of deployments and
-trained models are archives. The header holds a format number, a fingerprint where the file belongs to one particular run, and
-further entries. An archive is written to a temporary file and renamed, so it is complete or absent. Reading an archive never
-unpickles anything and refuses arrays that are larger than the file before memory is allocated for them.
+An *archive* is an npz file with a JSON header and named arrays. Checkpoints of simulations, stored
+traces, states of deployments and trained models are archives. The header holds a format number, a
+fingerprint where the file belongs to one particular run, and further entries. An archive is written
+to a temporary file and renamed, so it is complete or absent. Reading an archive never unpickles
+anything and refuses arrays that are larger than the file before memory is allocated for them.
 
-A saved model is an archive whose header describes the task, the labels, the encoder and the parameters.
+A saved model is an archive whose header describes the task, the labels, the encoder and the
+parameters.
 """
 
 import dataclasses
@@ -34,11 +36,22 @@ from evenly.writing import write_whole
 T = TypeVar("T")
 
 DEFLATE = 1032  # largest number of bytes that one compressed byte can expand to
-# NumPy parses the header of an array as Python source, which fails in some Python versions when two threads do it at once
-# (CPython issue 106905).
+# NumPy parses the header of an array as Python source, which fails in some Python versions when two
+# threads do it at once (CPython issue 106905).
 _READING = threading.Lock()
-# What reading a damaged npz file raises. NotImplementedError: a flipped bit can name a compression that zipfile does not support.
-_DAMAGE = (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, SyntaxError)
+# What reading a damaged npz file raises. NotImplementedError: a flipped bit can name a compression
+# that zipfile does not support.
+_DAMAGE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    OSError,
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    SyntaxError,
+)
 
 
 class DamagedError(ValueError):
@@ -62,7 +75,13 @@ def leaves_of(tree: Tree) -> dict[str, np.ndarray]:
 
 
 def write_archive(
-    path: Path, arrays: Mapping[str, Any], entries: Mapping[str, Any], *, format: int = 0, fingerprint: str = "", compress: bool = False
+    path: Path,
+    arrays: Mapping[str, Any],
+    entries: Mapping[str, Any],
+    *,
+    format: int = 0,
+    fingerprint: str = "",
+    compress: bool = False,
 ) -> Path:
     """Write arrays and a header to an npz file, atomically.
 
@@ -70,14 +89,20 @@ def write_archive(
         path: File to write. An existing file is replaced once the new one is complete.
         arrays: Arrays by name. The name "header" is reserved.
         entries: Further entries of the header; values that JSON can represent.
-        format: Format number. 0 writes none: for formats whose older readers refuse additional entries.
-        fingerprint: Identifies the run that the file belongs to. An empty fingerprint is not written.
+        format: Format number. 0 writes none: for formats whose older readers refuse additional
+            entries.
+        fingerprint: Identifies the run that the file belongs to. An empty fingerprint is not
+            written.
         compress: Whether to compress the arrays.
 
     Returns:
         The path.
     """
-    header = {**({"format": format} if format else {}), **({"fingerprint": fingerprint} if fingerprint else {}), **entries}
+    header = {
+        **({"format": format} if format else {}),
+        **({"fingerprint": fingerprint} if fingerprint else {}),
+        **entries,
+    }
     save: Callable[..., None] = np.savez_compressed if compress else np.savez
     return write_whole(path, lambda file: save(file, header=np.array(json.dumps(header)), **arrays))
 
@@ -87,12 +112,14 @@ def read_archive(path: Path, parse: Callable[[Archive], T], *, newest: int = 0) 
 
     Args:
         path: File to read.
-        parse: Turns the contents into the result. Any error that unexpected contents cause in it (ValueError, KeyError, TypeError)
-            is reported as damage.
-        newest: Largest format number that `parse` reads. Files without a format number have format 0.
+        parse: Turns the contents into the result. Any error that unexpected contents cause in it
+            (ValueError, KeyError, TypeError) is reported as damage.
+        newest: Largest format number that `parse` reads. Files without a format number have format
+            0.
 
     Raises:
-        DamagedError: If the file is not a complete archive, or `parse` fails. The message is the reason.
+        DamagedError: If the file is not a complete archive, or `parse` fails. The message is the
+            reason.
         ValueError: If the file has a newer format.
     """
     try:
@@ -105,7 +132,8 @@ def read_archive(path: Path, parse: Callable[[Archive], T], *, newest: int = 0) 
     except _DAMAGE as error:
         raise DamagedError(str(error) or type(error).__name__) from None
     raise ValueError(
-        f"{str(path)!r} has format {shortened(header['format'])}, but this version of evenly reads up to format {newest}. Update evenly."
+        f"{str(path)!r} has format {shortened(header['format'])}, but this version of evenly reads"
+        f" up to format {newest}. Update evenly."
     )
 
 
@@ -122,26 +150,39 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_member(packed: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> None:
-    """Refuse an array whose shape claims a different number of bytes than its part of the file holds."""
+    """Refuse an array whose shape claims a different number of bytes than its part of the file
+    holds.
+    """
     stored = member.compress_type == zipfile.ZIP_STORED
-    if member.compress_size > size or member.file_size > (member.compress_size if stored else DEFLATE * member.compress_size + 64):
-        raise ValueError(f"{member.filename} claims {member.file_size:,} bytes, more than the file can hold.")
+    if member.compress_size > size or member.file_size > (
+        member.compress_size if stored else DEFLATE * member.compress_size + 64
+    ):
+        raise ValueError(
+            f"{member.filename} claims {member.file_size:,} bytes, more than the file can hold."
+        )
     with packed.open(member) as file:
         version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         shape, _, dtype = read(file)
         held = member.file_size - file.tell()
     needed = dtype.itemsize * math.prod(map(int, shape))  # Python integers do not overflow
     if dtype.hasobject or any(length < 0 for length in shape) or needed != held:
-        raise ValueError(f"{member.filename} claims shape {shortened(shape)} of {dtype}, {needed:,} bytes, but holds {held:,}.")
+        raise ValueError(
+            f"{member.filename} claims shape {shortened(shape)} of {dtype}, {needed:,} bytes, but"
+            f" holds {held:,}."
+        )
 
 
 # Trained models.
 
 FORMAT = 1
 HEADER = {
-    "format": int, "task": dict[str, Any] | None, "labels": list[str], "shape": list[int], "dtype": str,
-    "encoder": list[dict[str, Any]] | None, "leaves": list[dict[str, Any]],
+    "format": int, "task": dict[str, Any] | None, "labels": list[str], "shape": list[int],
+    "dtype": str, "encoder": list[dict[str, Any]] | None, "leaves": list[dict[str, Any]],
 }  # fmt: skip
 STORED = {"name": str, "settings": dict[str, Any]}  # of a task
 LEAF = {"path": str, "shape": list[int], "dtype": str}
@@ -151,7 +192,8 @@ COLUMNS = {"numeric": Numeric, "categorical": Categorical}
 
 @record
 class Model:
-    """A trained model, the encoding of its features and the names of its classes. `from_trace` and `load` return models.
+    """A trained model, the encoding of its features and the names of its classes. `from_trace` and
+    `load` return models.
 
     Args:
         task: Model and loss.
@@ -164,7 +206,8 @@ class Model:
     Example:
         >>> from evenly.models import Logistic
         >>> params = {"w": np.array([1.0, -1.0], np.float32), "b": np.zeros((), np.float32)}
-        >>> model = Model(task=Logistic(features=2), params=params, labels=("no", "yes"), shape=(2,))
+        >>> task = Logistic(features=2)
+        >>> model = Model(task=task, params=params, labels=("no", "yes"), shape=(2,))
         >>> model.predict([[3.0, 1.0], [1.0, 3.0]]).tolist()
         ['yes', 'no']
     """
@@ -207,26 +250,37 @@ class Model:
             Probabilities [n, classes], in the order of `labels`.
 
         Raises:
-            TypeError: If the task has no probabilities, as a support vector machine; otherwise as `predict`.
+            TypeError: If the task has no probabilities, as a support vector machine; otherwise as
+                `predict`.
             ValueError: As `predict`.
         """
         if not isinstance(self.task, Probabilistic):
-            raise TypeError(f"{type(self.task).__name__} has no probabilities, only labels. Use predict, or train a softmax or logistic.")
+            raise TypeError(
+                f"{type(self.task).__name__} has no probabilities, only labels. Use predict, or"
+                " train a softmax or logistic."
+            )
         return np.asarray(self.task.probabilities(self.params, self._examples(rows)))
 
     def _examples(self, rows: Any) -> Any:
         if getattr(rows, "columns", None) is not None:
             if self.encoder is None:
                 raise TypeError(
-                    f"This model was trained on arrays, so rows must be an array of shape [n, {_shown(self.shape)}], not a table."
+                    "This model was trained on arrays, so rows must be an array of shape [n,"
+                    f" {_shown(self.shape)}], not a table."
                 )
             return jax.numpy.asarray(self.encoder.encode(rows))
         x = as_features(rows)
         if x.shape[1:] != self.shape:
-            raise ValueError(f"Rows must have shape [n, {_shown(self.shape)}], as in training; got {list(x.shape)}.")
+            raise ValueError(
+                f"Rows must have shape [n, {_shown(self.shape)}], as in training; got"
+                f" {list(x.shape)}."
+            )
         converted = x.astype(self.dtype)
         if not np.array_equal(converted, x):
-            raise ValueError(f"Features must be {self.dtype}, as in training; got {x.dtype} with values that {self.dtype} cannot hold.")
+            raise ValueError(
+                f"Features must be {self.dtype}, as in training; got {x.dtype} with values that"
+                f" {self.dtype} cannot hold."
+            )
         return jax.numpy.asarray(converted)
 
 
@@ -235,14 +289,17 @@ def from_trace(trace: Trace, task: Task, federation: Federation) -> Model:
 
     Args:
         trace: Result of a run, as `evenly.train` returns it.
-        task: Task that was trained. For methods that rank edges, `Algorithm.task` gives it, and the model keeps the best edges.
-        federation: Data that the run was trained on. They determine labels, shapes and the encoding of tables.
+        task: Task that was trained. For methods that rank edges, `Algorithm.task` gives it, and the
+            model keeps the best edges.
+        federation: Data that the run was trained on. They determine labels, shapes and the encoding
+            of tables.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: If task and federation do not fit, or the trace holds the parameters of another task.
+        ValueError: If task and federation do not fit, or the trace holds the parameters of another
+            task.
 
     Example:
         >>> import evenly
@@ -253,7 +310,9 @@ def from_trace(trace: Trace, task: Task, federation: Federation) -> Model:
         (4,)
     """
     check_task(task, federation)
-    _check_leaves(_described(trace.model), _described(skeleton(task)), "The trace", type(task).__name__)
+    _check_leaves(
+        _described(trace.model), _described(skeleton(task)), "The trace", type(task).__name__
+    )
     ranked = isinstance(task, Supernetwork)
     return Model(
         task=task.inner if ranked else task,
@@ -270,7 +329,10 @@ def models_of(trace: Trace, task: Task, federation: Federation) -> list[Model]:
     if not trace.choice.size:
         return [from_trace(trace, task, federation)]
     count = jax.tree.leaves(trace.model)[0].shape[0]
-    each = [trace._replace(model=jax.tree.map(lambda leaf, q=q: leaf[q], trace.model)) for q in range(count)]
+    each = [
+        trace._replace(model=jax.tree.map(lambda leaf, q=q: leaf[q], trace.model))
+        for q in range(count)
+    ]
     return [from_trace(one, task, federation) for one in each]
 
 
@@ -289,7 +351,8 @@ def save(model: Model, path: str | Path) -> None:
         >>> from evenly.models import Logistic
         >>> params = {"w": np.ones(2, np.float32), "b": np.zeros((), np.float32)}
         >>> path = f"{tempfile.mkdtemp()}/model.npz"
-        >>> evenly.save(Model(task=Logistic(features=2), params=params, labels=("no", "yes"), shape=(2,)), path)
+        >>> task = Logistic(features=2)
+        >>> evenly.save(Model(task=task, params=params, labels=("no", "yes"), shape=(2,)), path)
         >>> evenly.load(path).labels
         ('no', 'yes')
     """
@@ -298,7 +361,9 @@ def save(model: Model, path: str | Path) -> None:
         "labels": model.labels,
         "shape": model.shape,
         "dtype": model.dtype,
-        "encoder": None if model.encoder is None else [_column_to_json(c) for c in model.encoder.columns],
+        "encoder": (
+            None if model.encoder is None else [_column_to_json(c) for c in model.encoder.columns]
+        ),
         "leaves": _described(model.params),
     }
     write_archive(Path(path), leaves_of(model.params), entries, format=FORMAT)
@@ -309,7 +374,8 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
 
     Args:
         path: File to read.
-        task: Task of the model. Required for models of your own, whose code is not stored; otherwise taken from the file.
+        task: Task of the model. Required for models of your own, whose code is not stored;
+            otherwise taken from the file.
 
     Returns:
         The model.
@@ -325,7 +391,9 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
         form = skeleton(task_used)
     except Exception as error:  # settings of the right kinds can still make no model
         raise _damaged(path, f"its task cannot be created: {error}") from None
-    _check_leaves(header["leaves"], _described(form), f"The model in {path.name}", type(task_used).__name__)
+    _check_leaves(
+        header["leaves"], _described(form), f"The model in {path.name}", type(task_used).__name__
+    )
     columns = header["encoder"]
     try:
         model = Model(
@@ -334,7 +402,9 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
             labels=tuple(header["labels"]),
             shape=tuple(header["shape"]),
             dtype=header["dtype"],
-            encoder=None if columns is None else Encoder(columns=tuple(map(_column_from_json, columns))),
+            encoder=(
+                None if columns is None else Encoder(columns=tuple(map(_column_from_json, columns)))
+            ),
         )
         if task is None:
             _check_use(model)
@@ -346,21 +416,33 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
 def _check_use(model: Model) -> None:
     """Refuse a model whose features or labels do not fit its parameters."""
     classes = getattr(model.task, "classes", getattr(model.task, "symbols", 2))
-    require(len(model.labels) == classes, f"it has {len(model.labels)} labels for {classes} classes")
+    require(
+        len(model.labels) == classes, f"it has {len(model.labels)} labels for {classes} classes"
+    )
     named = model.encoder is None or model.shape == (len(model.features),)
-    require(named, f"it names {len(model.features)} features for rows of shape {shortened(list(model.shape))}")
-    jax.eval_shape(model.task.predict, model.params, jax.ShapeDtypeStruct((1, *model.shape), np.dtype(model.dtype)))
+    require(
+        named,
+        f"it names {len(model.features)} features for rows of shape {shortened(list(model.shape))}",
+    )
+    jax.eval_shape(
+        model.task.predict,
+        model.params,
+        jax.ShapeDtypeStruct((1, *model.shape), np.dtype(model.dtype)),
+    )
 
 
 def _damaged(path: Path, why: str) -> ValueError:
     return ValueError(
-        f"{path.name} is not a whole model file written by evenly.save ({why if len(why) <= 200 else why[:200] + '…'}); save it again."
+        f"{path.name} is not a whole model file written by evenly.save"
+        f" ({why if len(why) <= 200 else why[:200] + '…'}); save it again."
     )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     if not path.is_file():
-        raise FileNotFoundError(f"There is no model file {str(path)!r}. Pass the path that evenly.save wrote.")
+        raise FileNotFoundError(
+            f"There is no model file {str(path)!r}. Pass the path that evenly.save wrote."
+        )
     try:
         return read_archive(path, _parsed, newest=FORMAT)
     except DamagedError as error:
@@ -370,28 +452,40 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
 def _parsed(archive: Archive) -> tuple[dict[str, Any], list[np.ndarray]]:
     header, leaves = archive.header, archive.leaves()
     check_kinds(header, HEADER, complete=True)
-    return header, [_leaf(leaf, described) for leaf, described in zip(leaves, header["leaves"], strict=True)]
+    return header, [
+        _leaf(leaf, described) for leaf, described in zip(leaves, header["leaves"], strict=True)
+    ]
 
 
 def _leaf(array: np.ndarray, described: dict[str, Any]) -> np.ndarray:
-    """A parameter with the type that its header describes: npz files store types that NumPy lacks, such as bfloat16, as plain bytes."""
+    """A parameter with the type that its header describes: npz files store types that NumPy lacks,
+    such as bfloat16, as plain bytes.
+    """
     require(LEAF.keys() == described.keys(), "a parameter is not described")
     check_kinds(described, LEAF)
     leaf = array.view(jax.numpy.dtype(described["dtype"]))
-    require(list(leaf.shape) == described["shape"], f"a parameter has shape {list(leaf.shape)}, not {shortened(described['shape'])}")
+    require(
+        list(leaf.shape) == described["shape"],
+        f"a parameter has shape {list(leaf.shape)}, not {shortened(described['shape'])}",
+    )
     return leaf
 
 
 def _described(params: Tree) -> list[dict[str, Any]]:
     leaves = jax.tree_util.tree_leaves_with_path(params)
-    return [{"path": jax.tree_util.keystr(at), "shape": list(leaf.shape), "dtype": str(leaf.dtype)} for at, leaf in leaves]
+    return [
+        {"path": jax.tree_util.keystr(at), "shape": list(leaf.shape), "dtype": str(leaf.dtype)}
+        for at, leaf in leaves
+    ]
 
 
-def _check_leaves(leaves: list[dict[str, Any]], expected: list[dict[str, Any]], what: str, task: str) -> None:
+def _check_leaves(
+    leaves: list[dict[str, Any]], expected: list[dict[str, Any]], what: str, task: str
+) -> None:
     if leaves != expected:
         raise ValueError(
-            f"{what} must have the parameters that {task} has ({_listed(expected)}), but has {_listed(leaves)}. "
-            "Use the task that it was trained with."
+            f"{what} must have the parameters that {task} has ({_listed(expected)}), but has"
+            f" {_listed(leaves)}. Use the task that it was trained with."
         )
 
 
@@ -410,20 +504,28 @@ def _task_to_json(task: Task) -> dict[str, Any] | None:
             settings = {f.name: getattr(task, f.name) for f in dataclasses.fields(kind)}
             return {
                 "name": name,
-                "settings": {k: v if v is None or isinstance(v, str | int | tuple) else float(v) for k, v in settings.items()},
+                "settings": {
+                    k: v if v is None or isinstance(v, str | int | tuple) else float(v)
+                    for k, v in settings.items()
+                },
             }
     return None
 
 
 def _task_from_json(path: Path, stored: dict[str, Any] | None, leaves: int) -> Task:
     if stored is None:
-        raise ValueError(f"{path.name} holds a model of your own, whose code is not stored. Pass it again: load(path, task=...).")
+        raise ValueError(
+            f"{path.name} holds a model of your own, whose code is not stored. Pass it again:"
+            " load(path, task=...)."
+        )
     try:
         require(STORED.keys() == stored.keys(), "its task has no name or no settings")
         check_kinds(stored, STORED)
         if stored["name"] in TASKS:
             kind = TASKS[stored["name"]]
-            settings = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["settings"].items()}
+            settings = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in stored["settings"].items()
+            }
             check_kinds(settings, kinds_of(kind))
             often = sum(int(np.sum(settings.get(name, 0))) for name in REPEATED)
             require(often <= leaves, f"it has {leaves} parameters, too few for {often:,} layers")
@@ -431,13 +533,17 @@ def _task_from_json(path: Path, stored: dict[str, Any] | None, leaves: int) -> T
     except (ValueError, TypeError, OverflowError) as error:
         raise _damaged(path, str(error)) from None
     raise ValueError(
-        f"{path.name} holds a {shortened(stored['name'])} model, which this version of evenly does not have. It has {', '.join(TASKS)}."
+        f"{path.name} holds a {shortened(stored['name'])} model, which this version of evenly does"
+        f" not have. It has {', '.join(TASKS)}."
     )
 
 
 def _column_to_json(column: Numeric | Categorical) -> dict[str, Any]:
     kind = next(name for name, cls in COLUMNS.items() if isinstance(column, cls))
-    return {"kind": kind, **{f.name: getattr(column, f.name) for f in dataclasses.fields(column)}}  # pyright: ignore[reportArgumentType]
+    return {
+        "kind": kind,
+        **{f.name: getattr(column, f.name) for f in dataclasses.fields(column)},
+    }  # pyright: ignore[reportArgumentType]
 
 
 def _column_from_json(stored: dict[str, Any]) -> Numeric | Categorical:

@@ -1,7 +1,7 @@
 """Arithmetic on pytrees of arrays that share a run axis.
 
-Where many runs advance together, every array of a model has one axis of length `runs`. It is the same for all leaves: the last axis, or the
-first. `axis` below is that axis (0 or -1).
+Where many runs advance together, every array of a model has one axis of length `runs`. It is the
+same for all leaves: the last axis, or the first. `axis` below is that axis (0 or -1).
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,9 @@ Tree = Any
 
 def stack(trees: Sequence[Tree], axis: int = 0) -> Tree:
     """Stack trees of equal structure along a new axis."""
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves], axis), *trees)
+    return jax.tree.map(
+        lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves], axis), *trees
+    )
 
 
 def repeat(tree: Tree, times: int, axis: int = 0) -> Tree:
@@ -23,7 +25,9 @@ def repeat(tree: Tree, times: int, axis: int = 0) -> Tree:
 
     def one(leaf: Any) -> jax.Array:
         wide = jnp.expand_dims(leaf, axis)
-        return jnp.broadcast_to(wide, (times, *wide.shape[1:]) if axis == 0 else (*wide.shape[:-1], times))
+        return jnp.broadcast_to(
+            wide, (times, *wide.shape[1:]) if axis == 0 else (*wide.shape[:-1], times)
+        )
 
     return jax.tree.map(one, tree)
 
@@ -40,7 +44,11 @@ def cut(tree: Tree, runs: slice, axis: int) -> Tree:
 
 def join(trees: Sequence[Tree], axis: int) -> Tree:
     """Concatenate trees along their run axis; the inverse of `cut`."""
-    return trees[0] if len(trees) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis), *trees)
+    return (
+        trees[0]
+        if len(trees) == 1
+        else jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis), *trees)
+    )
 
 
 def add(a: Tree, b: Tree) -> Tree:
@@ -96,7 +104,11 @@ def size(tree: Tree) -> int:
 
 def _reduce(function: Any, tree: Tree, axis: int | None) -> jax.Array:
     def one(leaf: jax.Array) -> jax.Array:
-        axes = tuple(range(leaf.ndim)) if axis is None else tuple(i for i in range(leaf.ndim) if i != axis % leaf.ndim)
+        axes = (
+            tuple(range(leaf.ndim))
+            if axis is None
+            else tuple(i for i in range(leaf.ndim) if i != axis % leaf.ndim)
+        )
         return function(leaf, axes)
 
     return sum((one(leaf) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))

@@ -2,14 +2,20 @@
 
 Every method performs a round in five steps:
 
-    select   choose the clients that take part             cohort = select(...)
-    measure  clients evaluate the model they received      signals
-    weigh    compute a coefficient for each client         coefficients, state = rule.weigh(state, signals)
-    train    clients train; their vectors are only summed  total = coefficients @ vectors
-    step     compute the change of the model               change, state = rule.step(state, signals, effort, total)
+    select    choose the clients that take part
+              cohort = select(...)
+    measure   clients evaluate the model they received
+              signals
+    weigh     compute a coefficient for each client
+              coefficients, state = rule.weigh(state, signals)
+    train     clients train; their vectors are only summed
+              total = coefficients @ vectors
+    step      compute the change of the model
+              change, state = rule.step(state, signals, effort, total)
 
-A *vector* is the trained model minus the received model. Signals are available before training, effort only after it.
-An `Algorithm` combines the parts. The protocols describe one run; the simulator vectorises them over many runs (see `evenly.simulate`).
+A *vector* is the trained model minus the received model. Signals are available before training,
+effort only after it. An `Algorithm` combines the parts. The protocols describe one run; the
+simulator vectorises them over many runs (see `evenly.simulate`).
 
 Shapes are written in brackets: K is the number of slots in a cohort, n the number of rows.
 """
@@ -26,8 +32,9 @@ from evenly.data.splits import Ragged
 from evenly.records import record, static
 
 __all__ = [
-    "Algorithm", "Attribute", "Census", "Effort", "Federation", "Network", "Prepare", "Ragged", "ReportingRule", "RowRule", "Rule",
-    "Seeds", "Select", "Server", "Several", "Shard", "Signals", "Task", "Trace", "Tree", "Work",
+    "Algorithm", "Attribute", "Census", "Effort", "Federation", "Network", "Prepare", "Ragged",
+    "ReportingRule", "RowRule", "Rule", "Seeds", "Select", "Server", "Several", "Shard", "Signals",
+    "Task", "Trace", "Tree", "Work",
 ]  # fmt: skip
 
 Tree = Any  # a pytree of arrays: a model, an update, or the state of a rule
@@ -38,13 +45,15 @@ Array = jax.Array
 class Task(Protocol):
     """A model and its loss.
 
-    Implementations are records (see `evenly.records`), so that they can be passed to compiled functions. `evenly.models` has
-    linear models and networks; `evenly.models.Custom` and `from_equinox` wrap any other JAX model.
+    Implementations are records (see `evenly.records`), so that they can be passed to compiled
+    functions. `evenly.models` has linear models and networks; `evenly.models.Custom` and
+    `from_equinox` wrap any other JAX model.
     """
 
     @property
     def joint(self) -> bool:
-        """Whether `losses` and `predict` also accept parameters with a trailing axis of runs and then return [n, runs].
+        """Whether `losses` and `predict` also accept parameters with a trailing axis of runs and
+        then return [n, runs].
 
         Linear models do, so that a sweep is one matrix product. Other models are vmapped.
         """
@@ -82,12 +91,16 @@ class Signals(NamedTuple):
     returned: Any  # bool: whether the client's update counts
     examples: Any  # number of training rows
     loss: Any = None  # mean loss of the received model on the training rows
-    table: Any = None  # [K, groups, labels, outcomes] predictions of the received model on the training rows, counted
-    cell_loss: Any = None  # [K, groups, labels] losses of the received model on the training rows, summed
+    # [K, groups, labels, outcomes] predictions of the received model on the training rows, counted
+    table: Any = None
+    # [K, groups, labels] losses of the received model on the training rows, summed
+    cell_loss: Any = None
     valid_table: Any = None  # [K, groups, labels, outcomes] like `table`, on the validation rows
     unprivileged: Any = None  # number of training rows of people in unprivileged groups
     choice: Any = None  # which of several models the client uses
-    gram: Any = None  # [K, K] inner products of the vectors; for rules that need the vectors themselves, after training
+    # [K, K] inner products of the vectors; for rules that need the vectors themselves, after
+    # training
+    gram: Any = None
     chance: Any = None  # [2] uniform random numbers of this round
 
 
@@ -101,9 +114,10 @@ class Effort(NamedTuple):
 class Work(Protocol):
     """The local training of a client: what it minimises and which vector it sends.
 
-    `start`, one `step` for each batch, and `finish` make up the training of one round. `epochs`, `batch_size`, `shuffle` and
-    `max_steps` determine the batches. A client may keep a *memory*, such as a personal model, between the rounds it takes part in.
-    Hyper-parameters may carry a trailing axis of runs.
+    `start`, one `step` for each batch, and `finish` make up the training of one round. `epochs`,
+    `batch_size`, `shuffle` and `max_steps` determine the batches. A client may keep a *memory*,
+    such as a personal model, between the rounds it takes part in. Hyper-parameters may carry a
+    trailing axis of runs.
     """
 
     @property
@@ -127,7 +141,9 @@ class Work(Protocol):
         ...
 
     def remember(self, model: Tree) -> Tree:
-        """Memory of a client that has not taken part yet, from the initial model; None without memory."""
+        """Memory of a client that has not taken part yet, from the initial model; None without
+        memory.
+        """
         ...
 
     def start(self, task: Task, received: Tree, memory: Tree) -> Tree:
@@ -151,7 +167,8 @@ class Work(Protocol):
 class Rule(Protocol):
     """The server side of a method: one coefficient for each client, and the change of the model.
 
-    A rule is a record. Only `weigh` must be implemented by a class that derives from `Rule`; all other members have defaults.
+    A rule is a record. Only `weigh` must be implemented by a class that derives from `Rule`; all
+    other members have defaults.
 
     Example:
         Every client that returned has the same coefficient:
@@ -163,7 +180,8 @@ class Rule(Protocol):
         ... class PlainMean(Rule):
         ...     def weigh(self, state, signals):
         ...         return shares(signals.returned * 1.0, signals.returned), state
-        >>> signals = Signals(client=np.arange(3), returned=np.array([True, False, True]), examples=None)
+        >>> returned = np.array([True, False, True])
+        >>> signals = Signals(client=np.arange(3), returned=returned, examples=None)
         >>> PlainMean().weigh((), signals)[0].tolist()
         [0.5, 0.0, 0.5]
     """
@@ -178,7 +196,9 @@ class Rule(Protocol):
 
     @property
     def counts_sizes(self) -> bool:
-        """Whether larger clients get larger coefficients. By default, whether the rule has a field `weights` that is "size"."""
+        """Whether larger clients get larger coefficients. By default, whether the rule has a field
+        `weights` that is "size".
+        """
         return getattr(self, "weights", "") == "size"
 
     def init(self, census: Census) -> Tree:
@@ -188,18 +208,23 @@ class Rule(Protocol):
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         """Coefficients and the next state.
 
-        Coefficients are 0 for clients that did not return, and sum to 1 unless the rule documents otherwise. [K]
+        Coefficients are 0 for clients that did not return, and sum to 1 unless the rule documents
+        otherwise. [K]
         """
         ...
 
     def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        """Change of the model and the next state, from `total`, the sum of coefficients times vectors. By default `total` itself."""
+        """Change of the model and the next state, from `total`, the sum of coefficients times
+        vectors. By default `total` itself.
+        """
         return total, state
 
 
 @runtime_checkable
 class RowRule(Rule, Protocol):
-    """A rule that also weights rows in the clients' loss, by group and label, with weights that follow from the last round."""
+    """A rule that also weights rows in the clients' loss, by group and label, with weights that
+    follow from the last round.
+    """
 
     def row_weights(self, state: Tree) -> Array:
         """Weight of the rows of each group and label. [groups, labels]"""
@@ -219,8 +244,8 @@ class ReportingRule(Rule, Protocol):
 class Several(Rule, Protocol):
     """A rule that trains several models. Each client uses one of them.
 
-    Coefficients are [models, K], and the total in `step` has a leading axis of models. `Signals.choice` holds the model that each
-    client uses.
+    Coefficients are [models, K], and the total in `step` has a leading axis of models.
+    `Signals.choice` holds the model that each client uses.
     """
 
     @property
@@ -232,19 +257,24 @@ class Several(Rule, Protocol):
     def inference(self) -> str:
         """How the choice of each client is determined.
 
-        "known" takes it from the federation. "rank-clustering" computes it once before training. With "lowest-loss", "one-shot" and
-        "binary" clients compute it in every round from the models they received.
+        "known" takes it from the federation. "rank-clustering" computes it once before training.
+        With "lowest-loss", "one-shot" and "binary" clients compute it in every round from the
+        models they received.
         """
         ...
 
     @property
     def known_votes(self) -> bool:
-        """Whether training uses the federation's groups, so that clients infer only the model that serves them."""
+        """Whether training uses the federation's groups, so that clients infer only the model that
+        serves them.
+        """
         ...
 
     @property
     def apart(self) -> bool:
-        """Whether each client trains the model it chose; otherwise all clients train one shared model."""
+        """Whether each client trains the model it chose; otherwise all clients train one shared
+        model.
+        """
         ...
 
     @property
@@ -255,7 +285,9 @@ class Several(Rule, Protocol):
 
 @runtime_checkable
 class Network(Protocol):
-    """A transformation of the task before training, such as freezing random weights and learning which of them to keep."""
+    """A transformation of the task before training, such as freezing random weights and learning
+    which of them to keep.
+    """
 
     def of(self, task: Task, seed: int) -> Task:
         """The task that is trained instead of `task`; `seed` is the seed of the initial model."""
@@ -303,7 +335,8 @@ class Select(Protocol):
 
 @runtime_checkable
 class Server(Protocol):
-    """How the server applies the change that the rule computed. Without a server, the change is added to the model.
+    """How the server applies the change that the rule computed. Without a server, the change is
+    added to the model.
 
     A class that derives from `Server` must implement only `update`.
     """
@@ -325,14 +358,16 @@ class Server(Protocol):
 class Algorithm:
     """A federated method, assembled from parts. `evenly.algorithm` builds one from its notation.
 
-    Numbers in the parts that are not static are hyper-parameters: they can be swept without compiling again.
+    Numbers in the parts that are not static are hyper-parameters: they can be swept without
+    compiling again.
 
     Args:
         work: Local training of the clients.
         rule: Coefficients of the clients and change of the model.
         select: Sampling of clients.
         server: How the server applies the change; None adds it to the model.
-        prepare: Weights of training rows, computed before the first round; None gives all rows the weight 1.
+        prepare: Weights of training rows, computed before the first round; None gives all rows the
+            weight 1.
         network: Transformation of the task before training; None leaves it as it is.
         label: Name in results; the notation where the algorithm was built from one.
 
@@ -360,15 +395,23 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         # JAX rebuilds records with placeholders inside; those carry no rule to check.
-        if isinstance(self.rule, Rule) and isinstance(self.select, Select) and self.rule.counts_sizes and self.select.by_size:
+        if (
+            isinstance(self.rule, Rule)
+            and isinstance(self.select, Select)
+            and self.rule.counts_sizes
+            and self.select.by_size
+        ):
             raise ValueError(
-                f"{self.label or type(self.rule).__name__}: client sizes would count twice, because larger clients are sampled more often "
-                "and their updates also get larger coefficients. Use weights=equal with sampling by size, or sample uniformly."
+                f"{self.label or type(self.rule).__name__}: client sizes would count twice, because"
+                " larger clients are sampled more often and their updates also get larger"
+                " coefficients. Use weights=equal with sampling by size, or sample uniformly."
             )
 
     @property
     def needs(self) -> frozenset[str]:
-        """Fields of `Signals` and `Effort` that clients reveal besides their update, for the rule and for the sampling."""
+        """Fields of `Signals` and `Effort` that clients reveal besides their update, for the rule
+        and for the sampling.
+        """
         return self.rule.needs | self.select.needs
 
 
@@ -377,7 +420,8 @@ class Seeds:
     """Independent seeds of a run.
 
     Args:
-        data: Seed of the split into training, validation and test rows, where the data are generated or partitioned.
+        data: Seed of the split into training, validation and test rows, where the data are
+            generated or partitioned.
         model: Seed of the initial model.
         cohort: Seed of client sampling and dropout.
         batches: Seed of the order of batches.
@@ -404,20 +448,25 @@ NO_CHOICE = np.zeros((0, 0), np.int32)
 class Trace(NamedTuple):
     """The result of a run: counts and losses at each evaluation, the cohorts, and the final model.
 
-    Every metric is a function of these counts. `evenly.final_metrics` computes the metrics of the last evaluation.
-    The splits are training, validation and test, in this order.
+    Every metric is a function of these counts. `evenly.final_metrics` computes the metrics of the
+    last evaluation. The splits are training, validation and test, in this order.
     """
 
     rounds: np.ndarray  # [evaluations] number of rounds before each evaluation
-    tables: np.ndarray  # int32 [evaluations, splits, clients, groups, labels, outcomes] number of rows
+    # int32 [evaluations, splits, clients, groups, labels, outcomes] number of rows
+    tables: np.ndarray
     losses: np.ndarray  # float32 [evaluations, splits, clients] mean loss; NaN without rows
-    central: np.ndarray  # int32 [evaluations, groups, labels, outcomes] number of rows of the central test set
+    # int32 [evaluations, groups, labels, outcomes] number of rows of the central test set
+    central: np.ndarray
     cohort: np.ndarray  # int32 [rounds, K] number of the client in each slot
     weights: np.ndarray  # float32 [rounds, K] coefficients; 0 where an update did not count
-    excluded: np.ndarray  # int32 [clients] number of rounds in which a client's update or loss was not finite
+    # int32 [clients] number of rounds in which a client's update or loss was not finite
+    excluded: np.ndarray
     upload: float  # bytes that each client sends in a round
     download: float  # bytes that each client receives in a round
     model: Tree  # final model; with several models, they are stacked on a leading axis
     reports: Mapping[str, float] = {}  # scalars that the rule reported
-    choice: np.ndarray = NO_CHOICE  # int32 [evaluations, clients] which of several models each client uses; empty with one model
-    panel: np.ndarray | None = None  # int32 numbers of the evaluated clients in tables, losses and choice; None means all
+    # int32 [evaluations, clients] which of several models each client uses; empty with one model
+    choice: np.ndarray = NO_CHOICE
+    # int32 numbers of the evaluated clients in tables, losses and choice; None means all
+    panel: np.ndarray | None = None

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import IO, Any
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # first characters of formulas
-NUMBERS = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?( [+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)*")
+NUMBERS = re.compile(
+    r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?( [+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)*"
+)
 
 
 def csv_cell(value: Any) -> Any:
-    """A value for a CSV file. Text that a spreadsheet would run as a formula gets a leading apostrophe; numbers are unchanged.
+    """A value for a CSV file. Text that a spreadsheet would run as a formula gets a leading
+    apostrophe; numbers are unchanged.
 
     Names of clients, groups and columns come from the user's data and could contain formulas.
 
-    >>> csv_cell("=1+1"), csv_cell("-7"), csv_cell("-1e-05 2.5"), csv_cell("St. Mary's"), csv_cell(-7)
+    >>> tuple(map(csv_cell, ("=1+1", "-7", "-1e-05 2.5", "St. Mary's", -7)))
     ("'=1+1", '-7', '-1e-05 2.5', "St. Mary's", -7)
     """
     if not isinstance(value, str) or not value.startswith(FORMULA) or NUMBERS.fullmatch(value):
@@ -29,7 +32,9 @@ def csv_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> Path:
-    """Write a temporary file and rename it, so that an interruption or a full disk leaves the old file unchanged."""
+    """Write a temporary file and rename it, so that an interruption or a full disk leaves the old
+    file unchanged.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:

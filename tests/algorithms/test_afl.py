@@ -12,7 +12,18 @@ from evenly.algorithms.weights import project
 from evenly.metrics import idle_rounds
 from evenly.parts.optimisers import AveragingServer
 from evenly.parts.work import FullGradient
-from tests.aggregation import GRADIENTS, LOSSES, RATE, TRAINED, Outcome, Round, W, aggregate, rates, rounds
+from tests.aggregation import (
+    GRADIENTS,
+    LOSSES,
+    RATE,
+    TRAINED,
+    Outcome,
+    Round,
+    W,
+    aggregate,
+    rates,
+    rounds,
+)
 from tests.oracles import fair
 from tests.simulations import Simulated, flat
 
@@ -23,24 +34,32 @@ points = arrays(np.float64, 4, elements=st.floats(-3, 3))
 
 def nearest(y: np.ndarray, mask: list[bool] | None = None, mass: float = 1.0) -> np.ndarray:
     with jax.enable_x64(True):
-        return np.asarray(project(jnp.asarray(y), jnp.asarray([True] * len(y) if mask is None else mask), mass))
+        return np.asarray(
+            project(jnp.asarray(y), jnp.asarray([True] * len(y) if mask is None else mask), mass)
+        )
 
 
 def test_worked_example_full():
-    # w: (1, 2) - 0.1 (1, 1).  lambda: 1/3 + 0.1 F = (0.3833, 0.5333, 0.4333), sum 1.35, each less 0.35 / 3.
+    # w: (1, 2) - 0.1 (1, 1).  lambda: 1/3 + 0.1 F = (0.3833, 0.5333, 0.4333), sum 1.35, each less
+    # 0.35 / 3.
     found = aggregate(AFL(rate_lambda=0.1), W, TRAINED, losses=LOSSES)
     np.testing.assert_allclose(found.model, [0.9, 1.9], atol=1e-8)
     np.testing.assert_allclose(found.weights, 1 / 3)
     np.testing.assert_allclose(found.state, [0.2666666667, 0.4166666667, 0.3166666667], atol=1e-8)
     oracle = fair.afl_full(W, GRADIENTS, LOSSES, np.ones(3) / 3, RATE, 0.1)
     np.testing.assert_allclose(oracle.model, [0.9, 1.9], atol=1e-8)
-    np.testing.assert_allclose(oracle.lambdas, [0.2666666667, 0.4166666667, 0.3166666667], atol=1e-8)
+    np.testing.assert_allclose(
+        oracle.lambdas, [0.2666666667, 0.4166666667, 0.3166666667], atol=1e-8
+    )
 
 
 def test_worked_example_local():
-    found = aggregate(AFL(form="local", rate_lambda=0.1), W, TRAINED, losses=LOSSES)  # equal sizes: an equal start
+    # equal sizes: an equal start
+    found = aggregate(AFL(form="local", rate_lambda=0.1), W, TRAINED, losses=LOSSES)
     np.testing.assert_allclose(found.model, [0.915, 1.855], atol=1e-8)
-    np.testing.assert_allclose(fair.afl_local(TRAINED, LOSSES, np.ones(3) / 3, 0.1).model, [0.915, 1.855], atol=1e-8)
+    np.testing.assert_allclose(
+        fair.afl_local(TRAINED, LOSSES, np.ones(3) / 3, 0.1).model, [0.915, 1.855], atol=1e-8
+    )
 
 
 def test_worked_projection_and_the_faulty_rule_is_not_reproduced():
@@ -52,16 +71,25 @@ def test_worked_projection_and_the_faulty_rule_is_not_reproduced():
     assert faulty.sum() == pytest.approx(1.0166666667, abs=1e-9)
 
 
-@given(arrays(np.float64, 9, elements=st.floats(-3, 3)), st.sets(st.integers(0, 8), max_size=4), st.floats(0.01, 2))
+@given(
+    arrays(np.float64, 9, elements=st.floats(-3, 3)),
+    st.sets(st.integers(0, 8), max_size=4),
+    st.floats(0.01, 2),
+)
 def test_knowing_how_many_take_part_changes_nothing(y: np.ndarray, inside: set[int], mass: float):
     mask = np.isin(np.arange(9), list(inside))
     with jax.enable_x64(True):
-        few, all_of_them = (np.asarray(project(jnp.asarray(y), jnp.asarray(mask), mass, most=most)) for most in (4, 0))
+        few, all_of_them = (
+            np.asarray(project(jnp.asarray(y), jnp.asarray(mask), mass, most=most))
+            for most in (4, 0)
+        )
     np.testing.assert_allclose(few, all_of_them, atol=1e-12)
 
 
 @given(points, st.lists(st.booleans(), min_size=4, max_size=4), st.floats(0.01, 2))
-def test_projection_is_the_nearest_point_of_the_simplex(y: np.ndarray, mask: list[bool], mass: float):
+def test_projection_is_the_nearest_point_of_the_simplex(
+    y: np.ndarray, mask: list[bool], mass: float
+):
     found = nearest(y, mask, mass)
     assert (found >= 0).all()
     assert not found[~np.array(mask)].any()
@@ -73,12 +101,25 @@ def test_projection_is_the_nearest_point_of_the_simplex(y: np.ndarray, mask: lis
 
 
 @FORMS
-@given(case=rounds((4,)), rate=rates, chance=chances, returned=st.lists(st.booleans(), min_size=4, max_size=4))
-def test_lambda_stays_on_the_simplex_and_those_not_seen_keep_theirs(case: Round, rate: float, chance: tuple, returned: list, form: str):
+@given(
+    case=rounds((4,)),
+    rate=rates,
+    chance=chances,
+    returned=st.lists(st.booleans(), min_size=4, max_size=4),
+)
+def test_lambda_stays_on_the_simplex_and_those_not_seen_keep_theirs(
+    case: Round, rate: float, chance: tuple, returned: list, form: str
+):
     rule, state = AFL(form=form, rate_lambda=rate), None
     for seen in ([True] * 4, returned):
         before = state
-        given = {"losses": case.losses, "sizes": case.sizes, "returned": seen, "chance": chance, "state": state}
+        given = {
+            "losses": case.losses,
+            "sizes": case.sizes,
+            "returned": seen,
+            "chance": chance,
+            "state": state,
+        }
         state = aggregate(rule, case.received, case.trained, **given).state
         assert (state >= 0).all()
         assert state.sum() == pytest.approx(1, abs=1e-9)
@@ -93,10 +134,14 @@ def test_two_rounds_are_the_papers(case: Round, rate: float, form: str):
     lambdas = case.sizes / case.sizes.sum() if form == "local" else np.ones(4) / 4
     state = None
     for _ in range(2):
-        found = aggregate(rule, case.received, case.trained, losses=case.losses, sizes=case.sizes, state=state)
+        found = aggregate(
+            rule, case.received, case.trained, losses=case.losses, sizes=case.sizes, state=state
+        )
         state = found.state
         if form == "full":
-            expected = fair.afl_full(case.received, case.received - case.trained, case.losses, lambdas, 1.0, rate)
+            expected = fair.afl_full(
+                case.received, case.received - case.trained, case.losses, lambdas, 1.0, rate
+            )
         else:
             expected = fair.afl_local(case.trained, case.losses, lambdas, rate)
         lambdas = expected.lambdas
@@ -105,8 +150,16 @@ def test_two_rounds_are_the_papers(case: Round, rate: float, form: str):
 
 
 @given(rounds((4,)), rates, chances)
-def test_stochastic_draws_one_client_for_the_model_and_one_for_lambda(case: Round, rate: float, chance: tuple):
-    found = aggregate(AFL(form="stochastic", rate_lambda=rate), case.received, case.trained, losses=case.losses, chance=chance)
+def test_stochastic_draws_one_client_for_the_model_and_one_for_lambda(
+    case: Round, rate: float, chance: tuple
+):
+    found = aggregate(
+        AFL(form="stochastic", rate_lambda=rate),
+        case.received,
+        case.trained,
+        losses=case.losses,
+        chance=chance,
+    )
     k, j = (int(c * 4) for c in chance)  # lambda starts equal
     expected = fair.afl_stochastic(case.trained, case.losses, np.ones(4) / 4, rate, k, j)
     np.testing.assert_allclose(found.model, expected.model, atol=1e-8)
@@ -116,15 +169,20 @@ def test_stochastic_draws_one_client_for_the_model_and_one_for_lambda(case: Roun
 def test_stochastic_draws_in_proportion_to_lambda_and_never_who_has_none():
     draw, state = np.random.default_rng(0), np.array([0.0, 0.7, 0.3, 0.0])
     drawn = np.zeros(4)
-    for chance in [(0.0, 0.0), (1.0, 1.0), *draw.random((300, 2))]:  # single precision may round a chance up to 1
-        drawn += aggregate(AFL(form="stochastic"), np.zeros(2), np.ones((4, 2)), chance=chance, state=state).weights
+    # single precision may round a chance up to 1
+    for chance in [(0.0, 0.0), (1.0, 1.0), *draw.random((300, 2))]:
+        drawn += aggregate(
+            AFL(form="stochastic"), np.zeros(2), np.ones((4, 2)), chance=chance, state=state
+        ).weights
     assert drawn[0] == drawn[3] == 0
     assert drawn[1] / drawn.sum() == pytest.approx(0.7, abs=0.08)  # three standard deviations
 
 
 @FORMS
 def test_a_cohort_whose_lambdas_are_all_0_counts_nobody_and_changes_nothing(form: str):
-    """The stochastic form let client 0 count here, whenever it was in the cohort, although its λ was 0."""
+    """The stochastic form let client 0 count here, whenever it was in the cohort, although its λ
+    was 0.
+    """
     state = np.array([0.0, 0.0, 0.3, 0.7])
     for chance in [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)]:
         cohort = {"losses": [1.0, 2.0], "clients": [0, 1], "everyone": np.ones(4), "chance": chance}
@@ -135,7 +193,9 @@ def test_a_cohort_whose_lambdas_are_all_0_counts_nobody_and_changes_nothing(form
 
 
 def test_rounds_whose_clients_all_have_lambda_0_are_counted(simulated: Simulated):
-    """A large step of λ leaves it with few clients, so that later cohorts of two hold none of it."""
+    """A large step of λ leaves it with few clients, so that later cohorts of two hold
+    none of it.
+    """
     trace = simulated("afl(form=local, rate_lambda=100)+uniform(clients=2)", 40)
     empty = [t for t in range(40) if not trace.weights[t].any()]
     assert empty
@@ -144,9 +204,17 @@ def test_rounds_whose_clients_all_have_lambda_0_are_counted(simulated: Simulated
 
 
 def test_stochastic_counts_only_those_who_returned():
-    # Clients 0 and 2 of four returned, with mass 1/2; the second chance picks client 2: its lambda climbs by 0.01 * 2 * F_2.
+    # Clients 0 and 2 of four returned, with mass 1/2; the second chance picks client 2: its lambda
+    # climbs by 0.01 * 2 * F_2.
     returned, losses = [True, False, True, False], [1.0, 9.0, 3.0, 9.0]
-    found = aggregate(AFL(form="stochastic", rate_lambda=0.01), W, np.ones((4, 2)), losses=losses, returned=returned, chance=(0.1, 0.9))
+    found = aggregate(
+        AFL(form="stochastic", rate_lambda=0.01),
+        W,
+        np.ones((4, 2)),
+        losses=losses,
+        returned=returned,
+        chance=(0.1, 0.9),
+    )
     np.testing.assert_allclose(found.weights, [1, 0, 0, 0])
     np.testing.assert_allclose(found.state, [0.25 - 0.03, 0.25, 0.25 + 0.03, 0.25])
 
@@ -155,9 +223,17 @@ def test_stochastic_counts_only_those_who_returned():
 @given(rate=rates)
 def test_equal_losses_leave_lambda_where_it_is(rate: float, form: str):
     sizes = np.array([1, 5, 3, 7])
-    start = aggregate(AFL(form=form, rate_lambda=0.0), np.zeros(2), np.ones((4, 2)), sizes=sizes).state
+    start = aggregate(
+        AFL(form=form, rate_lambda=0.0), np.zeros(2), np.ones((4, 2)), sizes=sizes
+    ).state
     if form != "stochastic":  # which sees one loss at a time
-        after = aggregate(AFL(form=form, rate_lambda=rate), np.zeros(2), np.ones((4, 2)), sizes=sizes, losses=np.full(4, 1.7)).state
+        after = aggregate(
+            AFL(form=form, rate_lambda=rate),
+            np.zeros(2),
+            np.ones((4, 2)),
+            sizes=sizes,
+            losses=np.full(4, 1.7),
+        ).state
         np.testing.assert_allclose(after, start, atol=1e-12)
     expected = sizes / sizes.sum() if form == "local" else np.full(4, 0.25)
     np.testing.assert_allclose(start, expected, atol=1e-12)
@@ -186,14 +262,24 @@ def test_at_a_frozen_model_lambda_ends_at_the_worst_client(form: str):
 
 
 def test_a_client_in_two_slots_does_not_push_lambda_off_the_simplex():
-    found = aggregate(AFL(form="local"), W, TRAINED[[0, 1, 1]], losses=LOSSES[[0, 1, 1]], clients=[0, 1, 1], everyone=np.ones(4))
+    found = aggregate(
+        AFL(form="local"),
+        W,
+        TRAINED[[0, 1, 1]],
+        losses=LOSSES[[0, 1, 1]],
+        clients=[0, 1, 1],
+        everyone=np.ones(4),
+    )
     assert found.state.sum() == pytest.approx(1)
     np.testing.assert_array_equal(found.state[2:], 0.25)
     assert found.weights[1] == found.weights[2] > found.weights[0]
 
 
 def test_a_fixed_lambda_is_fedsgd(simulated: Simulated):
-    fixed, plain = simulated("afl(rate_lambda=0, served=last)+full", 6), simulated("fedsgd(weights=equal)+full", 6)
+    fixed, plain = (
+        simulated("afl(rate_lambda=0, served=last)+full", 6),
+        simulated("fedsgd(weights=equal)+full", 6),
+    )
     np.testing.assert_allclose(flat(fixed.model), flat(plain.model), atol=1e-6)
     np.testing.assert_allclose(fixed.weights, 1 / 6, atol=1e-7)
 
@@ -205,9 +291,16 @@ def test_per_domain_with_whole_batches_is_the_full_form(simulated: Simulated):
 
 
 def test_forms_choose_work_and_what_is_served():
-    full, local, stochastic, every = (algorithm(f"afl(form={form})") for form in ("full", "local", "stochastic", "per-domain"))
+    full, local, stochastic, every = (
+        algorithm(f"afl(form={form})") for form in ("full", "local", "stochastic", "per-domain")
+    )
     assert isinstance(full.work, FullGradient)
-    assert (local.work.epochs, local.work.max_steps, stochastic.work.max_steps, every.work.max_steps) == (1, 0, 1, 1)
+    assert (
+        local.work.epochs,
+        local.work.max_steps,
+        stochastic.work.max_steps,
+        every.work.max_steps,
+    ) == (1, 0, 1, 1)
     assert isinstance(every.server, AveragingServer)
     assert isinstance(full.server, AveragingServer)
     assert isinstance(stochastic.server, AveragingServer)
@@ -220,14 +313,23 @@ def test_forms_choose_work_and_what_is_served():
 
 def test_a_local_optimiser_goes_with_local_epochs_only():
     assert algorithm("afl(form=local)+local-momentum").work.optimiser == "momentum"  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(ValueError, match=r"^afl: clients take one full-gradient step and have no local optimiser, got 'local-momentum'\.$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^afl: clients take one full-gradient step and have no local optimiser, got"
+            r" 'local-momentum'\.$"
+        ),
+    ):
         algorithm("afl+local-momentum")
 
 
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        ("afl(form=fast)", r"form must be one of full, local, stochastic, per-domain, got 'fast'\."),
+        (
+            "afl(form=fast)",
+            r"form must be one of full, local, stochastic, per-domain, got 'fast'\.",
+        ),
         ("afl(rate_lambda=-1)", r"rate_lambda must be at least 0, got -1\. Meaning: .*"),
         ("afl(served=best)", r"served must be 'mean' or 'last', got 'best'\."),
         ("afl(epochs=3)", r"epochs has no effect with these settings; leave it out\."),
@@ -236,4 +338,6 @@ def test_a_local_optimiser_goes_with_local_epochs_only():
 def test_mistakes_are_refused(text: str, sentence: str):
     with pytest.raises(ValueError, match=f"^afl: {sentence}( Meaning: .*)?$"):
         algorithm(text)
-    assert isinstance(algorithm("afl", epochs=3).work, FullGradient), "a common setting applies where it has a use"
+    assert isinstance(algorithm("afl", epochs=3).work, FullGradient), (
+        "a common setting applies where it has a use"
+    )

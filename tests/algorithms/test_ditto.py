@@ -26,9 +26,13 @@ ROUNDS = 6
 
 def personal_step(v: float, w: float, rate: float, pull: float) -> float:
     with jax.enable_x64(True):
-        batch = Shard(jnp.zeros((3, 1)), jnp.zeros(3, int), jnp.zeros(3, int), jnp.ones(3), jnp.ones(3))
+        batch = Shard(
+            jnp.zeros((3, 1)), jnp.zeros(3, int), jnp.zeros(3, int), jnp.ones(3), jnp.ones(3)
+        )
         work = PersonalTraining(learning_rate=rate, pull=pull)
-        local = work.step(Slope(), jnp.asarray(w), work.start(Slope(), jnp.asarray(w), jnp.asarray(v)), batch)
+        local = work.step(
+            Slope(), jnp.asarray(w), work.start(Slope(), jnp.asarray(w), jnp.asarray(v)), batch
+        )
         return float(work.finish(Slope(), jnp.asarray(w), local)[1])
 
 
@@ -38,9 +42,14 @@ def test_worked_example():
     assert one_step(0.7, 1.0, 0.1, 0.1) == pytest.approx(0.503, abs=1e-12)
 
 
-def trained_both(work: PersonalTraining, task: Softmax, own: dict, pieces: list) -> tuple[np.ndarray, np.ndarray]:
+def trained_both(
+    work: PersonalTraining, task: Softmax, own: dict, pieces: list
+) -> tuple[np.ndarray, np.ndarray]:
     with jax.enable_x64(True):
-        received, own = (jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), model) for model in (START, own))
+        received, own = (
+            jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), model)
+            for model in (START, own)
+        )
         local: Both = work.start(task, received, own)
         for x, y in pieces:
             local = work.step(task, received, local, padded(x, y, 8))
@@ -52,14 +61,19 @@ def trained_both(work: PersonalTraining, task: Softmax, own: dict, pieces: list)
 def test_both_models_train_as_the_paper_says(tiny: Federation, task: Softmax, pull: float):
     pieces, own = batches(tiny, 8), jax.tree.map(lambda leaf: -0.5 * leaf, START)
     vector, memory = trained_both(PersonalTraining(learning_rate=0.3, pull=pull), task, own, pieces)
-    np.testing.assert_allclose(flat(START) + vector, client.local_sgd(flat(START), pieces, 0.3), atol=1e-10)
-    np.testing.assert_allclose(memory, fair.ditto_sgd(flat(own), flat(START), pieces, 0.3, pull), atol=1e-10)
+    np.testing.assert_allclose(
+        flat(START) + vector, client.local_sgd(flat(START), pieces, 0.3), atol=1e-10
+    )
+    np.testing.assert_allclose(
+        memory, fair.ditto_sgd(flat(own), flat(START), pieces, 0.3, pull), atol=1e-10
+    )
 
 
 def test_a_stronger_pull_ties_the_personal_model_to_the_shared_one(tiny: Federation, task: Softmax):
     pieces, own = batches(tiny, 8), jax.tree.map(lambda leaf: leaf + 1.0, START)
     distances = []
-    for pull in (0.0, 1.0, 10.0, 100.0, 1000.0):  # at rate * pull = 1 every step starts from the shared model
+    # at rate * pull = 1 every step starts from the shared model
+    for pull in (0.0, 1.0, 10.0, 100.0, 1000.0):
         _, memory = trained_both(PersonalTraining(learning_rate=1e-3, pull=pull), task, own, pieces)
         distances.append(np.linalg.norm(memory - flat(START)))
     assert distances == sorted(distances, reverse=True)
@@ -72,22 +86,30 @@ def losses_by_hand(federation: Federation, models: list) -> np.ndarray:
     for i, split in enumerate(SPLITS):
         for k in range(federation.clients):
             if len(rows := federation.split(split).of(k)):
-                result[i, k] = client.loss(models[k], federation.x[rows].astype(np.float64), federation.y[rows])
+                result[i, k] = client.loss(
+                    models[k], federation.x[rows].astype(np.float64), federation.y[rows]
+                )
     return result
 
 
 def run_and_oracle(simulated: Simulated, text: str, pull: float) -> tuple[Trace, oracle.Run]:
     (built,) = algorithms(text)
-    return simulated(text, ROUNDS), oracle.run(simulated.federation, built, Settings("ditto", pull=pull), ROUNDS)
+    return simulated(text, ROUNDS), oracle.run(
+        simulated.federation, built, Settings("ditto", pull=pull), ROUNDS
+    )
 
 
 @pytest.mark.parametrize("pull", [0.0, 0.5])
-def test_every_client_is_evaluated_with_its_own_model_and_the_central_set_with_the_shared_one(simulated: Simulated, pull: float):
+def test_every_client_is_evaluated_with_its_own_model_and_the_central_set_with_the_shared_one(
+    simulated: Simulated, pull: float
+):
     trace, run = run_and_oracle(simulated, f"ditto(pull={pull})", pull)
     tiny = simulated.federation
     np.testing.assert_allclose(trace.losses[-1], losses_by_hand(tiny, run.own), atol=1e-5)
     for k in range(tiny.clients):
-        np.testing.assert_array_equal(trace.tables[-1, 2, k], table(tiny, tiny.test.of(k), run.own[k]))
+        np.testing.assert_array_equal(
+            trace.tables[-1, 2, k], table(tiny, tiny.test.of(k), run.own[k])
+        )
     np.testing.assert_allclose(flat(trace.model), run.model, atol=1e-5)
     np.testing.assert_array_equal(trace.central[-1], table(tiny, tiny.central, run.model))
     shared = losses_by_hand(tiny, [run.model] * tiny.clients)
@@ -97,16 +119,24 @@ def test_every_client_is_evaluated_with_its_own_model_and_the_central_set_with_t
 def test_without_pull_personal_models_are_trained_alone(simulated: Simulated):
     (built,) = algorithms("ditto(pull=0)")
     own = [np.zeros(18)] * 6
-    for seats in oracle.visits(simulated.federation, built, ROUNDS, seeds=oracle.Seeds(), dropout=0.0):
+    for seats in oracle.visits(
+        simulated.federation, built, ROUNDS, seeds=oracle.Seeds(), dropout=0.0
+    ):
         for seat in seats:
             own[seat.who] = client.local_sgd(own[seat.who], seat.batches, 0.1)
-    np.testing.assert_allclose(simulated("ditto(pull=0)", ROUNDS).losses[-1], losses_by_hand(simulated.federation, own), atol=1e-5)
+    np.testing.assert_allclose(
+        simulated("ditto(pull=0)", ROUNDS).losses[-1],
+        losses_by_hand(simulated.federation, own),
+        atol=1e-5,
+    )
 
 
 def test_the_shared_model_is_fedavgs_whatever_the_pull(simulated: Simulated):
     average = simulated("fedavg", ROUNDS)
     for pull in (0, 0.5):
-        np.testing.assert_array_equal(flat(simulated(f"ditto(pull={pull})", ROUNDS).model), flat(average.model))
+        np.testing.assert_array_equal(
+            flat(simulated(f"ditto(pull={pull})", ROUNDS).model), flat(average.model)
+        )
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
@@ -119,7 +149,8 @@ def test_only_clients_that_take_part_move_their_model(simulated: Simulated, drop
 
 
 def test_a_client_whose_training_breaks_keeps_the_model_it_had(task: Softmax):
-    federation = federations.with_broken_clients(federations.tiny(), (5,))  # only its training rows are broken
+    # only its training rows are broken
+    federation = federations.with_broken_clients(federations.tiny(), (5,))
     (trace,) = simulate(task, federation, algorithms("ditto"), 8)
     assert trace.excluded[5] > 1
     np.testing.assert_allclose(trace.losses[-1, SPLITS.index("test"), 5], np.log(3), rtol=1e-6)
@@ -128,19 +159,24 @@ def test_a_client_whose_training_breaks_keeps_the_model_it_had(task: Softmax):
 
 
 def test_a_client_that_counts_for_nothing_still_trains_its_own_model(simulated: Simulated):
-    # TERM at a huge tilt gives all but one client coefficient 0; without pull personal models do not see the shared one.
+    # TERM at a huge tilt gives all but one client coefficient 0; without pull personal models do
+    # not see the shared one.
     work = PersonalTraining(pull=0.0, batch_size=5)
     by_hand = Algorithm(work=work, rule=Term(alpha=1e6, weights="equal"), select=Full())
     (trace,) = simulate(simulated.task, simulated.federation, [by_hand], 3)
     assert (trace.weights[1:] == 0).sum() >= 8
-    np.testing.assert_allclose(trace.losses[-1], simulated("ditto(pull=0)+full", 3).losses[-1], atol=1e-6)
+    np.testing.assert_allclose(
+        trace.losses[-1], simulated("ditto(pull=0)+full", 3).losses[-1], atol=1e-6
+    )
 
 
 def test_a_local_optimiser_moves_both_models(tiny: Federation, task: Softmax):
     work = algorithm("ditto(pull=0, learning_rate=0.3)+local-momentum").work
     pieces = batches(tiny, 8)
     vector, memory = trained_both(work, task, START, pieces)  # pyright: ignore[reportArgumentType]
-    np.testing.assert_allclose(flat(START) + vector, client.momentum_sgd(flat(START), pieces, 0.3), atol=1e-10)
+    np.testing.assert_allclose(
+        flat(START) + vector, client.momentum_sgd(flat(START), pieces, 0.3), atol=1e-10
+    )
     np.testing.assert_allclose(memory, flat(START) + vector, atol=1e-12)
 
 
@@ -151,8 +187,14 @@ def test_other_work_serves_the_shared_model():
 
 def test_settings_and_mistakes():
     assert isinstance(algorithm("ditto").rule, FedAvg)
-    assert (algorithm("ditto").rule.weights, algorithm("ditto+uniform").rule.weights) == ("equal", "size")  # pyright: ignore[reportAttributeAccessIssue]
+    assert (algorithm("ditto").rule.weights, algorithm("ditto+uniform").rule.weights) == (
+        "equal",
+        "size",
+    )  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(ValueError, match=r"^ditto: pull must be at least 0, got -1\. Meaning: .*$"):
         algorithm("ditto(pull=-1)")
-    with pytest.raises(ValueError, match=r"^ditto: epochs must be a whole number of at least 1, got 0\. Meaning: .*$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^ditto: epochs must be a whole number of at least 1, got 0\. Meaning: .*$",
+    ):
         algorithm("ditto(epochs=0)")

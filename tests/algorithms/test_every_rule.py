@@ -49,8 +49,15 @@ RULES: dict[str, Rule] = {
 }
 # What these document instead: F^q in the sum, about 1/K, lambda_k / ||g_k||.
 ANOTHER_SUM = {"fedsgd with q", "term of its authors", "fedmgda"}
-# Weights by rank, a step over K, a box around the centre and a mean with earlier weights depend on how many clients there are.
-COUNTS_HEADS = {"term of its authors", "p-fedavg harmonic by size", "p-fedavg geometric", "fedcvg-ratio from sizes", "fedmgda"}
+# Weights by rank, a step over K, a box around the centre and a mean with earlier weights depend on
+# how many clients there are.
+COUNTS_HEADS = {
+    "term of its authors",
+    "p-fedavg harmonic by size",
+    "p-fedavg geometric",
+    "fedcvg-ratio from sizes",
+    "fedmgda",
+}
 
 
 def close(found: np.ndarray, expected: np.ndarray, name: str) -> None:
@@ -104,4 +111,6 @@ def test_weights_are_not_negative_and_sum_to_one(case: Round, returned: list[boo
 def test_counting_every_client_twice_changes_nothing(case: Round):
     once, twice = case.apply_each(RULES), case.only([0, 1, 0, 1]).apply_each(RULES)
     for name in RULES.keys() - COUNTS_HEADS:
-        np.testing.assert_allclose(twice[name].model, once[name].model, rtol=1e-10, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(
+            twice[name].model, once[name].model, rtol=1e-10, atol=1e-10, err_msg=name
+        )

@@ -13,7 +13,8 @@ EVERY = pytest.mark.parametrize("metric", METRICS)
 betas = st.one_of(st.sampled_from([0.1, 1.0, 5.0]), st.floats(0, 3))
 LOW, GOOD = [0], 1
 
-# The worked example: true positives and positives of both groups, sizes 100, 100, 200, accuracies 0.9, 0.8, 0.7.
+# The worked example: true positives and positives of both groups, sizes 100, 100, 200, accuracies
+# 0.9, 0.8, 0.7.
 SIZES = np.array([100, 100, 200])
 TABLES = np.zeros((3, 2, 2, 2))  # group, label, outcome
 TABLES[:, 0, 1] = [[2, 8], [2, 3], [0, 0]]
@@ -40,7 +41,11 @@ def test_the_tables_are_those_of_the_worked_example():
     "beta, raw, weights",
     [
         (0.0, [0.25, 0.25, 0.5], [0.25, 0.25, 0.5]),
-        (1.0, [0.2527777778, 0.1527777778, 0.5944444444], [0.2527777778, 0.1527777778, 0.5944444444]),
+        (
+            1.0,
+            [0.2527777778, 0.1527777778, 0.5944444444],
+            [0.2527777778, 0.1527777778, 0.5944444444],
+        ),
         (5.0, [0.2638888889, 0, 0.9722222222], [0.2134831461, 0, 0.7865168539]),
     ],
 )
@@ -49,7 +54,9 @@ def test_worked_examples(beta: float, raw: list, weights: list):
     np.testing.assert_allclose(found.weights, weights, atol=1e-8)
     np.testing.assert_allclose(found.state.raw, raw, atol=1e-8)
     assert found.state.fallbacks == 1
-    np.testing.assert_allclose(groups.fairfed(SIZES / 400, DELTA, SIZES, beta)[0], weights, atol=1e-8)
+    np.testing.assert_allclose(
+        groups.fairfed(SIZES / 400, DELTA, SIZES, beta)[0], weights, atol=1e-8
+    )
 
 
 def test_weights_move_on_from_where_they_were():
@@ -69,7 +76,13 @@ def test_gaps_can_be_measured_on_rows_that_are_held_out(form: str):
 
 
 def test_counts_that_a_cap_has_cut_below_one_are_still_rates():
-    small = aggregate(FairFed(measured_on="valid"), np.zeros(2), np.ones((3, 2)), sizes=SIZES, valid_tables=TABLES / 1000)
+    small = aggregate(
+        FairFed(measured_on="valid"),
+        np.zeros(2),
+        np.ones((3, 2)),
+        sizes=SIZES,
+        valid_tables=TABLES / 1000,
+    )
     np.testing.assert_allclose(small.weights, example(FairFed()).weights, atol=1e-9)
 
 
@@ -77,12 +90,21 @@ def test_who_holds_nothing_out_counts_as_an_average_client():
     sizes, tables = np.append(SIZES, 100), np.append(TABLES, np.zeros((1, 2, 2, 2)), axis=0)
     delta, fell = groups.held_out_distances(tables, "eod", LOW, GOOD)
     np.testing.assert_allclose(delta, [*DELTA, np.mean(DELTA)], atol=1e-9)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    found = aggregate(FairFed(measured_on="valid"), np.zeros(2), np.ones((4, 2)), sizes=sizes, valid_tables=tables)
+    found = aggregate(
+        FairFed(measured_on="valid"), np.zeros(2), np.ones((4, 2)), sizes=sizes, valid_tables=tables
+    )
     weights, raw = groups.fairfed(sizes / 500, delta, sizes, 1.0)
     np.testing.assert_allclose(found.weights, weights, atol=1e-9)
     assert found.state.raw[3] == pytest.approx(raw[3]) == 0.2  # where it was
-    assert found.state.fallbacks == fell == 1  # accuracy stood in for the third, for the fourth nothing did
-    nobody = aggregate(FairFed(measured_on="valid"), np.zeros(2), np.ones((4, 2)), sizes=sizes, valid_tables=np.zeros((4, 2, 2, 2)))
+    # accuracy stood in for the third, for the fourth nothing did
+    assert found.state.fallbacks == fell == 1
+    nobody = aggregate(
+        FairFed(measured_on="valid"),
+        np.zeros(2),
+        np.ones((4, 2)),
+        sizes=sizes,
+        valid_tables=np.zeros((4, 2, 2, 2)),
+    )
     np.testing.assert_allclose(nobody.weights, sizes / 500)
 
 
@@ -96,9 +118,17 @@ def test_the_exponential_form_of_the_worked_example():
 @EVERY
 @given(case=grouped_rounds(), beta=betas, clamp=st.booleans())
 def test_weights_are_the_papers_in_two_rounds(case: Round, beta: float, clamp: bool, metric: str):
-    rule, state, raw, fallbacks = FairFed(metric=metric, beta=beta, clamp=clamp), None, case.sizes / case.sizes.sum(), 0
-    for tables in (case.tables, case.tables[..., ::-1]):  # the second model errs where the first was right
-        found = aggregate(rule, case.received, case.trained, sizes=case.sizes, tables=tables, state=state)
+    rule, state, raw, fallbacks = (
+        FairFed(metric=metric, beta=beta, clamp=clamp),
+        None,
+        case.sizes / case.sizes.sum(),
+        0,
+    )
+    # the second model errs where the first was right
+    for tables in (case.tables, case.tables[..., ::-1]):
+        found = aggregate(
+            rule, case.received, case.trained, sizes=case.sizes, tables=tables, state=state
+        )
         delta, fell = groups.distances(tables, metric, LOW, GOOD)
         expected, raw = groups.fairfed(raw, delta, case.sizes, beta, clamp)
         state, fallbacks = found.state, fallbacks + fell
@@ -111,7 +141,9 @@ def test_weights_are_the_papers_in_two_rounds(case: Round, beta: float, clamp: b
 @given(case=grouped_rounds(), beta=betas)
 def test_the_exponential_form_is_the_early_papers(case: Round, beta: float, metric: str):
     found = case.apply(FairFed(metric=metric, beta=beta, form="exponential"))
-    expected = groups.fairfed_exponential(groups.distances(case.tables, metric, LOW, GOOD)[0], case.sizes, beta)
+    expected = groups.fairfed_exponential(
+        groups.distances(case.tables, metric, LOW, GOOD)[0], case.sizes, beta
+    )
     np.testing.assert_allclose(found.weights, expected, atol=1e-8)
 
 
@@ -127,7 +159,11 @@ def test_beta_zero_is_fedavg(case: Round, weights: str, form: str):
 @given(case=grouped_rounds((4,)), beta=betas)
 def test_clients_that_are_alike_keep_their_weights(case: Round, beta: float, metric: str):
     alike = case._replace(tables=np.repeat(case.tables[:1], 4, axis=0))
-    np.testing.assert_allclose(alike.apply(FairFed(metric=metric, beta=beta)).state.raw, case.sizes / case.sizes.sum(), atol=1e-12)
+    np.testing.assert_allclose(
+        alike.apply(FairFed(metric=metric, beta=beta)).state.raw,
+        case.sizes / case.sizes.sum(),
+        atol=1e-12,
+    )
 
 
 @given(grouped_rounds((4,)), betas)
@@ -138,7 +174,9 @@ def test_the_sum_is_kept_without_the_clamp_and_never_falls_with_it(case: Round, 
 
 @EVERY
 @given(case=grouped_rounds(), beta=betas)
-def test_it_does_not_matter_which_group_is_called_unprivileged(case: Round, beta: float, metric: str):
+def test_it_does_not_matter_which_group_is_called_unprivileged(
+    case: Round, beta: float, metric: str
+):
     rule = FairFed(metric=metric, beta=beta)
     swapped = case._replace(tables=case.tables[:, ::-1])
     np.testing.assert_allclose(swapped.apply(rule).weights, case.apply(rule).weights, atol=1e-12)
@@ -155,7 +193,9 @@ def test_a_client_alone_keeps_its_weight(case: Round, beta: float):
 def test_who_is_not_in_the_round_keeps_its_weight(case: Round, mask: int, beta: float):
     returned = np.array([bool(mask >> k & 1) for k in range(4)])
     found = case.apply(FairFed(beta=beta), returned=returned)
-    np.testing.assert_allclose(found.state.raw[~returned], (case.sizes / case.sizes.sum())[~returned], rtol=1e-15)
+    np.testing.assert_allclose(
+        found.state.raw[~returned], (case.sizes / case.sizes.sum())[~returned], rtol=1e-15
+    )
     if returned.any():
         assert found.state.fallbacks == groups.distances(case.tables[returned], "eod", LOW, GOOD)[1]
     else:
@@ -163,13 +203,16 @@ def test_who_is_not_in_the_round_keeps_its_weight(case: Round, mask: int, beta: 
 
 
 def test_a_client_that_is_also_in_a_slot_that_does_not_count_is_written_once():
-    # As where several samplings share a round: client 0 sits in two slots and returns from one of them.
+    # As where several samplings share a round: client 0 sits in two slots and returns from one of
+    # them.
     rows = [0, 1, 2, 0]
     found = aggregate(
-        FairFed(), np.zeros(2), np.ones((4, 2)), sizes=SIZES[rows], tables=TABLES[rows], clients=rows, everyone=SIZES,
-        returned=[True, True, True, False],
+        FairFed(), np.zeros(2), np.ones((4, 2)), sizes=SIZES[rows], tables=TABLES[rows],
+        clients=rows, everyone=SIZES, returned=[True, True, True, False],
     )  # fmt: skip
-    np.testing.assert_allclose(found.state.raw, [0.2527777778, 0.1527777778, 0.5944444444], atol=1e-8)
+    np.testing.assert_allclose(
+        found.state.raw, [0.2527777778, 0.1527777778, 0.5944444444], atol=1e-8
+    )
 
 
 def test_if_everyones_gap_is_undefined_accuracy_decides_for_all():
@@ -211,9 +254,18 @@ def test_several_groups_and_labels_are_two_sides_and_one_favourable_label():
     sizes = tables.sum((1, 2, 3))
     census = Census(sizes, tables.sum(3), unprivileged=(1, 3), favourable=2)
     for metric in METRICS:
-        found = aggregate(FairFed(metric=metric), np.zeros(1), np.ones((5, 1)), sizes=sizes, tables=tables, census=census)
+        found = aggregate(
+            FairFed(metric=metric),
+            np.zeros(1),
+            np.ones((5, 1)),
+            sizes=sizes,
+            tables=tables,
+            census=census,
+        )
         delta, _ = groups.distances(tables, metric, [1, 3], 2)
-        np.testing.assert_allclose(found.weights, groups.fairfed(sizes / sizes.sum(), delta, sizes, 1.0)[0], atol=1e-9)
+        np.testing.assert_allclose(
+            found.weights, groups.fairfed(sizes / sizes.sum(), delta, sizes, 1.0)[0], atol=1e-9
+        )
 
 
 def test_what_clients_reveal_follows_the_settings():
@@ -232,7 +284,10 @@ def test_what_clients_reveal_follows_the_settings():
         ("fairfed(clamp=2)", r"clamp must be true or false, got 2\."),
         ("fairfed(measured_on=test)", r"measured_on must be 'train' or 'valid', got 'test'\."),
         ("fairfed(weights=big)", r"weights must be 'size' or 'equal', got 'big'\."),
-        ("fairfed(form=exponential, clamp=false)", r"form = exponential carries no weights; leave clamp and carry out\."),
+        (
+            "fairfed(form=exponential, clamp=false)",
+            r"form = exponential carries no weights; leave clamp and carry out\.",
+        ),
     ],
 )
 def test_mistakes_are_refused(text: str, sentence: str):

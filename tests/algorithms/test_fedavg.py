@@ -22,37 +22,55 @@ def test_worked_example_by_size():
 
 def test_worked_example_equal():
     # ((0.8 + 1 + 0.9) / 3, (2 + 1.5 + 2.2) / 3).
-    np.testing.assert_allclose(aggregate(FedAvg(weights="equal"), W, TRAINED, sizes=SIZES).model, [0.9, 1.9], atol=1e-8)
+    np.testing.assert_allclose(
+        aggregate(FedAvg(weights="equal"), W, TRAINED, sizes=SIZES).model, [0.9, 1.9], atol=1e-8
+    )
     np.testing.assert_allclose(server.fedavg_plain(TRAINED), [0.9, 1.9], atol=1e-8)
 
 
 @given(rounds())
 def test_by_size_is_the_papers_mean(case: Round):
-    np.testing.assert_allclose(case.apply(FedAvg(weights="size")).model, server.fedavg_by_size(case.trained, case.sizes), atol=1e-8)
+    np.testing.assert_allclose(
+        case.apply(FedAvg(weights="size")).model,
+        server.fedavg_by_size(case.trained, case.sizes),
+        atol=1e-8,
+    )
 
 
 @given(rounds())
 def test_equal_is_the_papers_mean(case: Round):
-    np.testing.assert_allclose(case.apply(FedAvg(weights="equal")).model, server.fedavg_plain(case.trained), atol=1e-8)
+    np.testing.assert_allclose(
+        case.apply(FedAvg(weights="equal")).model, server.fedavg_plain(case.trained), atol=1e-8
+    )
 
 
 @given(rounds())
 def test_equal_sizes_make_both_forms_agree(case: Round):
     same = case._replace(sizes=np.full(len(case.sizes), 7))
-    np.testing.assert_allclose(same.apply(FedAvg(weights="size")).model, same.apply(FedAvg(weights="equal")).model, atol=1e-12)
+    np.testing.assert_allclose(
+        same.apply(FedAvg(weights="size")).model,
+        same.apply(FedAvg(weights="equal")).model,
+        atol=1e-12,
+    )
 
 
 @BOTH
 @given(case=rounds())
 def test_when_all_clients_agree_the_server_follows(case: Round, weights: str):
     agreed = case._replace(trained=np.repeat(case.trained[:1], len(case.trained), 0))
-    np.testing.assert_allclose(agreed.apply(FedAvg(weights=weights)).model, case.trained[0], atol=1e-12)
+    np.testing.assert_allclose(
+        agreed.apply(FedAvg(weights=weights)).model, case.trained[0], atol=1e-12
+    )
 
 
 @given(rounds((4,)), st.integers(1, 50))
 def test_only_the_ratio_of_sizes_matters(case: Round, factor: int):
     scaled = case._replace(sizes=case.sizes * factor)
-    np.testing.assert_allclose(scaled.apply(FedAvg(weights="size")).model, case.apply(FedAvg(weights="size")).model, atol=1e-12)
+    np.testing.assert_allclose(
+        scaled.apply(FedAvg(weights="size")).model,
+        case.apply(FedAvg(weights="size")).model,
+        atol=1e-12,
+    )
 
 
 def test_weights_follow_the_sampling():
@@ -64,7 +82,9 @@ def test_weights_follow_the_sampling():
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedsgd"])
 def test_counting_sizes_twice_is_refused(name: str):
-    with pytest.raises(ValueError, match=rf"^{name}.*: client sizes would count twice, .* or sample uniformly\.$"):
+    with pytest.raises(
+        ValueError, match=rf"^{name}.*: client sizes would count twice, .* or sample uniformly\.$"
+    ):
         algorithm(f"{name}(weights=size)+weighted")
 
 
@@ -76,5 +96,7 @@ def test_counting_sizes_twice_is_refused_when_parts_are_put_together_by_hand():
 
 
 def test_unknown_weights_are_refused():
-    with pytest.raises(ValueError, match=r"^fedavg: weights must be 'size' or 'equal', got 'big'\.$"):
+    with pytest.raises(
+        ValueError, match=r"^fedavg: weights must be 'size' or 'equal', got 'big'\.$"
+    ):
         algorithm("fedavg(weights=big)")

@@ -33,28 +33,43 @@ def test_weights_are_the_papers_whatever_the_coverage(case: Round, alpha: float,
     expected = groups.fedcvg(case.sizes, case.unprivileged, alpha, coverage)
     np.testing.assert_allclose(case.apply(FedCvg(alpha=alpha)).weights, expected, atol=1e-9)
     equal = groups.fedcvg(np.ones(len(case.sizes)), case.unprivileged, alpha, coverage)
-    np.testing.assert_allclose(case.apply(FedCvg(alpha=alpha, weights="equal")).weights, equal, atol=1e-9)
+    np.testing.assert_allclose(
+        case.apply(FedCvg(alpha=alpha, weights="equal")).weights, equal, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("weights", ["size", "equal"])
 @given(case=grouped_rounds(), alpha=tilts)
 def test_alpha_zero_and_equal_counts_are_fedavg(case: Round, alpha: float, weights: str):
     average = case.apply(FedAvg(weights=weights)).model
-    np.testing.assert_allclose(case.apply(FedCvg(alpha=0.0, weights=weights)).model, average, atol=1e-12)
+    np.testing.assert_allclose(
+        case.apply(FedCvg(alpha=0.0, weights=weights)).model, average, atol=1e-12
+    )
     alike = case._replace(unprivileged=np.full(len(case.sizes), 11))
-    np.testing.assert_allclose(alike.apply(FedCvg(alpha=alpha, weights=weights)).model, average, atol=1e-10)
+    np.testing.assert_allclose(
+        alike.apply(FedCvg(alpha=alpha, weights=weights)).model, average, atol=1e-10
+    )
 
 
 @given(grouped_rounds(), tilts, st.integers(0, 1000))
 def test_only_differences_of_counts_matter(case: Round, alpha: float, more: int):
     shifted = case._replace(unprivileged=case.unprivileged + more)
-    np.testing.assert_allclose(shifted.apply(FedCvg(alpha=alpha)).weights, case.apply(FedCvg(alpha=alpha)).weights, atol=1e-10)
+    np.testing.assert_allclose(
+        shifted.apply(FedCvg(alpha=alpha)).weights,
+        case.apply(FedCvg(alpha=alpha)).weights,
+        atol=1e-10,
+    )
 
 
 def test_counts_of_any_size_are_finite_and_the_largest_takes_it_all():
     # exp(0.01 * 16000) is beyond single precision; on Adult there are such clients.
-    rows, unprivileged = jnp.array([20_000.0, 30_000.0, 10_000.0]), jnp.array([16_000.0, 1_000.0, 200.0])
-    signals = Signals(client=jnp.arange(3), returned=jnp.ones(3, bool), examples=rows, unprivileged=unprivileged)
+    rows, unprivileged = (
+        jnp.array([20_000.0, 30_000.0, 10_000.0]),
+        jnp.array([16_000.0, 1_000.0, 200.0]),
+    )
+    signals = Signals(
+        client=jnp.arange(3), returned=jnp.ones(3, bool), examples=rows, unprivileged=unprivileged
+    )
     weights, _ = FedCvg(alpha=0.01).weigh((), signals)
     assert weights.dtype == jnp.float32
     np.testing.assert_allclose(weights, [1, 0, 0], atol=1e-12)
@@ -66,7 +81,9 @@ def test_what_clients_reveal_follows_the_settings():
 
 
 def test_mistakes_are_refused():
-    with pytest.raises(ValueError, match=r"^fedcvg: alpha must be at least 0, got -1\. Meaning: .*$"):
+    with pytest.raises(
+        ValueError, match=r"^fedcvg: alpha must be at least 0, got -1\. Meaning: .*$"
+    ):
         algorithm("fedcvg(alpha=-1)")
     with pytest.raises(ValueError, match=r"^fedcvg: There is no setting 'coverage'\."):
         algorithm("fedcvg(coverage=300)")  # it would have no effect

@@ -25,8 +25,12 @@ def test_epsilon_zero_is_the_mean_of_normalised_updates(case: Round):
     assume((lengths(case) > 1e-3).all())
     unit = (case.trained - case.received) / lengths(case)[:, None]
     shares = case.sizes / case.sizes.sum()
-    np.testing.assert_allclose(case.apply(FedMGDA(epsilon=0.0)).model, case.received + shares @ unit, atol=1e-8)
-    np.testing.assert_allclose(case.apply(FedMGDA(epsilon=0.0, **EQUAL)).model, case.received + unit.mean(0), atol=1e-8)  # pyright: ignore[reportArgumentType]
+    np.testing.assert_allclose(
+        case.apply(FedMGDA(epsilon=0.0)).model, case.received + shares @ unit, atol=1e-8
+    )
+    np.testing.assert_allclose(
+        case.apply(FedMGDA(epsilon=0.0, **EQUAL)).model, case.received + unit.mean(0), atol=1e-8
+    )  # pyright: ignore[reportArgumentType]
 
 
 @given(rounds((2, 4)), st.sampled_from([0.1, 0.2, 1.0]))
@@ -37,7 +41,10 @@ def test_the_step_is_the_papers(case: Round, epsilon: float):
     ours = lambdas(found, case.received, case.trained)
     # The minimiser need not be unique (more clients than dimensions), its value and its sum are.
     np.testing.assert_allclose(found.model, expected.model, atol=1e-4)
-    assert np.linalg.norm(found.model - case.received) <= np.linalg.norm(expected.model - case.received) + 1e-5
+    assert (
+        np.linalg.norm(found.model - case.received)
+        <= np.linalg.norm(expected.model - case.received) + 1e-5
+    )
     centre = case.sizes / case.sizes.sum()
     assert ours.sum() == pytest.approx(1, abs=1e-8)
     assert (ours >= -1e-12).all()
@@ -56,7 +63,9 @@ def test_unnormalised_the_shorter_vector_would_win():
     # min |(2 x, 1 - x)|^2 is at x = 0.2: the paper's closed form, and what normalising changes.
     g = np.array([[2.0, 0.0], [0.0, 1.0]])
     assert np.clip(g[1] @ (g[1] - g[0]) / ((g[0] - g[1]) ** 2).sum(), 0, 1) == pytest.approx(0.2)
-    np.testing.assert_allclose(fair.shortest(g @ g.T, np.array([0.5, 0.5]), 1.0), [0.2, 0.8], atol=1e-6)
+    np.testing.assert_allclose(
+        fair.shortest(g @ g.T, np.array([0.5, 0.5]), 1.0), [0.2, 0.8], atol=1e-6
+    )
     found = aggregate(FedMGDA(epsilon=1.0, **EQUAL), np.zeros(2), -g)  # pyright: ignore[reportArgumentType]
     np.testing.assert_allclose(lambdas(found, np.zeros(2), -g), 0.5, atol=1e-8)
     np.testing.assert_allclose(found.model, [-0.5, -0.5], atol=1e-8)
@@ -64,7 +73,9 @@ def test_unnormalised_the_shorter_vector_would_win():
 
 def test_mgda_descends_for_everyone_whom_a_mean_would_hurt():
     updates = np.array([[1.0, 0.2], [1.0, -0.2], [-1.0, 0.8]])
-    common, mean = (aggregate(FedMGDA(epsilon=e, **EQUAL), np.zeros(2), updates).model for e in (1.0, 0.0))  # pyright: ignore[reportArgumentType]
+    common, mean = (
+        aggregate(FedMGDA(epsilon=e, **EQUAL), np.zeros(2), updates).model for e in (1.0, 0.0)
+    )  # pyright: ignore[reportArgumentType]
     assert (updates @ mean).min() < 0, "the mean moves against the third client"
     assert (updates @ common).min() > 0
 
@@ -75,8 +86,12 @@ def test_a_client_that_did_not_move_is_dropped():
         rule = FedMGDA(epsilon=epsilon)
         found = aggregate(rule, W, trained, sizes=SIZES)
         assert found.weights[0] == 0
-        np.testing.assert_allclose(found.model, aggregate(rule, W, trained[1:], sizes=SIZES[1:]).model, atol=1e-10)
-        np.testing.assert_allclose(found.model, fair.fedmgda(W, trained, SIZES, epsilon).model, atol=1e-6)
+        np.testing.assert_allclose(
+            found.model, aggregate(rule, W, trained[1:], sizes=SIZES[1:]).model, atol=1e-10
+        )
+        np.testing.assert_allclose(
+            found.model, fair.fedmgda(W, trained, SIZES, epsilon).model, atol=1e-6
+        )
     still = aggregate(FedMGDA(), W, np.array([W, W]))
     np.testing.assert_array_equal(still.model, W)
     assert not still.weights.any()
@@ -88,11 +103,16 @@ def test_the_length_of_an_update_does_not_matter_to_its_weight(case: Round, fact
     longer = case.trained.copy()
     longer[0] = case.received + factor * (case.trained[0] - case.received)
     rule = FedMGDA(epsilon=0.2)
-    np.testing.assert_allclose(case._replace(trained=longer).apply(rule).model, case.apply(rule).model, atol=1e-6)
+    np.testing.assert_allclose(
+        case._replace(trained=longer).apply(rule).model, case.apply(rule).model, atol=1e-6
+    )
 
 
 def test_the_server_rate_scales_the_step():
-    one, half = (aggregate(FedMGDA(server_rate=rate), W, TRAINED, sizes=SIZES).model - W for rate in (1.0, 0.5))
+    one, half = (
+        aggregate(FedMGDA(server_rate=rate), W, TRAINED, sizes=SIZES).model - W
+        for rate in (1.0, 0.5)
+    )
     np.testing.assert_allclose(half, one / 2, atol=1e-12)
 
 

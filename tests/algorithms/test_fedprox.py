@@ -33,10 +33,14 @@ class Slope:
 
 def one_step(v: float, w: float, rate: float, mu: float) -> float:
     with jax.enable_x64(True):
-        batch = Shard(jnp.zeros((3, 1)), jnp.zeros(3, int), jnp.zeros(3, int), jnp.ones(3), jnp.ones(3))
+        batch = Shard(
+            jnp.zeros((3, 1)), jnp.zeros(3, int), jnp.zeros(3, int), jnp.ones(3), jnp.ones(3)
+        )
         work = LocalTraining(learning_rate=rate, mu=mu)
         started = work.start(Slope(), jnp.asarray(w), None)
-        moved = work.step(Slope(), jnp.asarray(w), LocalState(jnp.asarray(v), started.optimiser), batch)
+        moved = work.step(
+            Slope(), jnp.asarray(w), LocalState(jnp.asarray(v), started.optimiser), batch
+        )
         return float(moved.model)
 
 
@@ -49,7 +53,9 @@ def test_worked_example():
 def test_the_step_is_the_papers():
     draw = np.random.default_rng(0)
     for v, w, rate, mu in draw.uniform(0.01, 2, (20, 4)):
-        assert one_step(v, w, rate, mu) == pytest.approx(client.proximal_step(v, w, 2.0, rate, mu), abs=1e-10)
+        assert one_step(v, w, rate, mu) == pytest.approx(
+            client.proximal_step(v, w, 2.0, rate, mu), abs=1e-10
+        )
 
 
 def test_mu_zero_is_fedavg(simulated: Simulated):
@@ -57,13 +63,16 @@ def test_mu_zero_is_fedavg(simulated: Simulated):
 
 
 def test_a_strong_pull_keeps_the_model_near_the_start(simulated: Simulated):
-    # At rate * mu = 1 every local step starts again from the received model, so only the last batch counts.
+    # At rate * mu = 1 every local step starts again from the received model, so only the last batch
+    # counts.
     free, held = simulated("fedprox(mu=0)", rounds=6), simulated("fedprox(mu=10)", rounds=6)
     assert 0 < np.linalg.norm(flat(held.model)) < 0.7 * np.linalg.norm(flat(free.model))
 
 
 def test_negative_mu_is_refused():
-    with pytest.raises(ValueError, match=r"^fedprox: mu must be at least 0, got -0\.1\. Meaning: .*$"):
+    with pytest.raises(
+        ValueError, match=r"^fedprox: mu must be at least 0, got -0\.1\. Meaning: .*$"
+    ):
         algorithm("fedprox(mu=-0.1)")
 
 

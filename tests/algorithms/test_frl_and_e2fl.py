@@ -66,18 +66,29 @@ def test_frl_is_the_oracles(tiny: Federation, seed: int, dropout: float):
     trace = ran(tiny, "frl" + UNIFORM, seeds=seeds, dropout=dropout)
     assert rankings(trace)[0].tolist() == expected.tolist()
     assert expected.tolist() != first_ranking(task, seeds).tolist()
-    np.testing.assert_array_equal(trace.weights, [[float(v.returned) for v in seats] for seats in rounds])
+    np.testing.assert_array_equal(
+        trace.weights, [[float(v.returned) for v in seats] for seats in rounds]
+    )
 
 
 @pytest.mark.parametrize("absent_vote", [False, True])
 @pytest.mark.parametrize("seed, dropout", [(0, 0.0), (3, 0.5)])
-def test_e2fl_with_known_groups_is_the_oracles(tiny: Federation, seed: int, dropout: float, absent_vote: bool):
+def test_e2fl_with_known_groups_is_the_oracles(
+    tiny: Federation, seed: int, dropout: float, absent_vote: bool
+):
     seeds, text = Seeds.all(seed), f"e2fl(absent_vote={str(absent_vote).lower()})" + UNIFORM
     task = frozen(seeds)
     rounds = visits(tiny, made(text), ROUNDS, seeds, dropout)
     known = np.asarray(tiny.client_group)
     net = network(task)
-    overall, own = rank_run.e2fl(net, first_ranking(task, seeds), rounds, 3, lambda t, who, groups: known[who], absent_vote=absent_vote)
+    overall, own = rank_run.e2fl(
+        net,
+        first_ranking(task, seeds),
+        rounds,
+        3,
+        lambda t, who, groups: known[who],
+        absent_vote=absent_vote,
+    )
     trace = ran(tiny, text, seeds=seeds, dropout=dropout)
     assert [one.tolist() for one in rankings(trace)] == [one.tolist() for one in own]
     assert len({tuple(one) for one in own}) == 3, "the groups differ"
@@ -88,9 +99,13 @@ def test_e2fl_with_known_groups_is_the_oracles(tiny: Federation, seed: int, drop
             rows = tiny.split(name).of(k)
             x, y = tiny.x[rows].astype(np.float64), tiny.y[rows]
             right = np.trace(trace.tables[-1, place, k].sum(0))
-            assert right == net.right(own[known[k]], x, y), "each client is served the model of its group"
+            assert right == net.right(own[known[k]], x, y), (
+                "each client is served the model of its group"
+            )
     x, y = tiny.x[tiny.central].astype(np.float64), tiny.y[tiny.central]
-    assert np.trace(trace.central[-1].sum(0)) == net.right(overall, x, y), "the central test set sees the model of all"
+    assert np.trace(trace.central[-1].sum(0)) == net.right(overall, x, y), (
+        "the central test set sees the model of all"
+    )
 
 
 def test_the_final_pass_is_one_more_round_with_everybody(tiny: Federation):
@@ -98,7 +113,13 @@ def test_the_final_pass_is_one_more_round_with_everybody(tiny: Federation):
     task = frozen(seeds)
     rounds = visits(tiny, made("e2fl" + UNIFORM), ROUNDS, seeds, 0.0)
     everyone = visits(tiny, made("e2fl+full"), ROUNDS + 1, seeds, 0.0)[-1]
-    _, own = rank_run.e2fl(network(task), first_ranking(task, seeds), [*rounds, everyone], 3, lambda t, who, groups: known[who])
+    _, own = rank_run.e2fl(
+        network(task),
+        first_ranking(task, seeds),
+        [*rounds, everyone],
+        3,
+        lambda t, who, groups: known[who],
+    )
     trace = ran(tiny, "e2fl(final_pass=true)" + UNIFORM, seeds=seeds)
     assert [one.tolist() for one in rankings(trace)] == [one.tolist() for one in own]
     plain = ran(tiny, "e2fl" + UNIFORM, seeds=seeds)
@@ -131,34 +152,53 @@ def test_other_inference_serves_everybody_some_group(tiny: Federation, inference
     trace = ran(tiny, f"e2fl(inference={inference}, groups=2)" + UNIFORM)
     assert trace.choice.shape == (2, tiny.clients)
     assert set(trace.choice.ravel()) <= {0, 1}
-    assert (trace.choice[0] == trace.choice[-1]).all() or inference != "rank-clustering", "clustered once, before training"
+    assert (trace.choice[0] == trace.choice[-1]).all() or inference != "rank-clustering", (
+        "clustered once, before training"
+    )
 
 
 def test_clients_with_the_same_rows_are_clustered_together(tiny: Federation):
-    """In one batch of all rows, the order in which each client shuffles them makes no difference."""
+    """In one batch of all rows, the order in which each client shuffles them makes no
+    difference.
+    """
     kept = [tiny.train.of(k) for k in (2, 3, 5)]
     doubled = replace(tiny, train=Ragged.from_lists([kept[k % 3] for k in range(6)]))
     for layer in (0, 1):
-        trace = ran(doubled, f"e2fl(inference=rank-clustering, groups=3, layer={layer}, batch_size=64)+full", rounds=1)
+        trace = ran(
+            doubled,
+            f"e2fl(inference=rank-clustering, groups=3, layer={layer}, batch_size=64)+full",
+            rounds=1,
+        )
         first, again = trace.choice[-1][:3], trace.choice[-1][3:]
         assert first.tolist() == again.tolist()
         assert len(set(first)) == 3
 
 
-@pytest.mark.parametrize("inference", ["lowest-loss", *(pytest.param(name, marks=pytest.mark.slow) for name in ("one-shot", "binary"))])
-def test_with_known_votes_the_groups_learn_what_they_learn_and_clients_choose_what_they_are_served(tiny: Federation, inference: str):
+@pytest.mark.parametrize(
+    "inference",
+    [
+        "lowest-loss",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("one-shot", "binary")),
+    ],
+)
+def test_with_known_votes_the_groups_learn_what_they_learn_and_clients_choose_what_they_are_served(
+    tiny: Federation, inference: str
+):
     grouped = replace(tiny, client_group=np.arange(tiny.clients) % 2)
     known = ran(grouped, "e2fl" + UNIFORM)
     found = ran(grouped, f"e2fl(inference={inference}, known_votes=true)" + UNIFORM)
     assert [one.tolist() for one in rankings(found)] == [one.tolist() for one in rankings(known)]
     assert known.choice[-1].tolist() == np.asarray(grouped.client_group).tolist()
-    assert found.choice[0].tolist() == [0] * tiny.clients  # nothing learned: all models are equal, and the first is taken
+    # nothing learned: all models are equal, and the first is taken
+    assert found.choice[0].tolist() == [0] * tiny.clients
     chosen = ran(grouped, f"e2fl(inference={inference}, groups=2)" + UNIFORM)
     assert found.upload == known.upload == chosen.upload
     assert found.download == known.download < chosen.download
 
 
-def test_first_votes_that_are_trained_side_by_side_are_clustered_alike(tiny: Federation, monkeypatch: pytest.MonkeyPatch):
+def test_first_votes_that_are_trained_side_by_side_are_clustered_alike(
+    tiny: Federation, monkeypatch: pytest.MonkeyPatch
+):
     text = "e2fl(inference=rank-clustering, groups=2)" + UNIFORM
     one_by_one = ran(tiny, text, rounds=1)
     monkeypatch.setattr("evenly.simulate.choosing._voters_at_once", lambda: 16)
@@ -166,7 +206,10 @@ def test_first_votes_that_are_trained_side_by_side_are_clustered_alike(tiny: Fed
 
 
 def test_one_group_is_frl(tiny: Federation):
-    alone, all_in_one = ran(tiny, "frl" + UNIFORM), ran(tiny, "e2fl(groups=1, inference=lowest-loss)" + UNIFORM)
+    alone, all_in_one = (
+        ran(tiny, "frl" + UNIFORM),
+        ran(tiny, "e2fl(groups=1, inference=lowest-loss)" + UNIFORM),
+    )
     assert rankings(alone)[0].tolist() == rankings(all_in_one)[0].tolist()
     np.testing.assert_array_equal(alone.tables, all_in_one.tables)
     np.testing.assert_array_equal(alone.weights, all_in_one.weights)
@@ -187,7 +230,10 @@ def test_renaming_groups_renames_the_models(tiny: Federation):
     np.testing.assert_array_equal(one.tables, other.tables)
 
 
-@pytest.mark.parametrize("text", ["frl", "e2fl(inference=lowest-loss, groups=2)", pytest.param("e2fl", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "text",
+    ["frl", "e2fl(inference=lowest-loss, groups=2)", pytest.param("e2fl", marks=pytest.mark.slow)],
+)
 def test_lanes_vote_like_clients_one_after_another(tiny: Federation, text: str):
     same_bits(ran(tiny, text + UNIFORM), ran(tiny, text + UNIFORM, lanes=3))
 
@@ -197,12 +243,20 @@ def test_a_broken_client_has_no_vote_and_nobody_speaks_for_it(tiny: Federation, 
     seeds, known = Seeds.all(0), np.asarray(tiny.client_group)
     broken = with_broken_clients(tiny, (3,), np.nan)
     task = frozen(seeds)
-    rounds = [[v._replace(returned=v.returned and v.who != 3) for v in seats] for seats in visits(tiny, made(text + "+full"), 3, seeds, 0)]
+    rounds = [
+        [v._replace(returned=v.returned and v.who != 3) for v in seats]
+        for seats in visits(tiny, made(text + "+full"), 3, seeds, 0)
+    ]
     trace = ran(broken, text + "+full", rounds=3)
     if text == "frl":
-        assert rankings(trace)[0].tolist() == rank_run.frl(network(task), first_ranking(task, seeds), rounds).tolist()
+        assert (
+            rankings(trace)[0].tolist()
+            == rank_run.frl(network(task), first_ranking(task, seeds), rounds).tolist()
+        )
     else:
-        _, own = rank_run.e2fl(network(task), first_ranking(task, seeds), rounds, 3, lambda t, who, groups: known[who])
+        _, own = rank_run.e2fl(
+            network(task), first_ranking(task, seeds), rounds, 3, lambda t, who, groups: known[who]
+        )
         assert [one.tolist() for one in rankings(trace)] == [one.tolist() for one in own]
     assert trace.excluded.tolist() == [0, 0, 0, 3, 0, 0]
     assert (trace.weights[:, 3] == 0).all()
@@ -210,9 +264,16 @@ def test_a_broken_client_has_no_vote_and_nobody_speaks_for_it(tiny: Federation, 
 
 def test_several_runs_side_by_side_are_each_itself(tiny: Federation):
     rates = (0.3, 0.05)
-    together = simulate(LINEAR, tiny, [algorithm(f"e2fl(learning_rate={r})" + UNIFORM, batch_size=5) for r in rates], 4)
+    together = simulate(
+        LINEAR,
+        tiny,
+        [algorithm(f"e2fl(learning_rate={r})" + UNIFORM, batch_size=5) for r in rates],
+        4,
+    )
     for rate, one in zip(rates, together, strict=True):
-        (alone,) = simulate(LINEAR, tiny, [algorithm(f"e2fl(learning_rate={rate})" + UNIFORM, batch_size=5)], 4)
+        (alone,) = simulate(
+            LINEAR, tiny, [algorithm(f"e2fl(learning_rate={rate})" + UNIFORM, batch_size=5)], 4
+        )
         np.testing.assert_array_equal(alone.tables, one.tables)
         assert [a.tolist() for a in rankings(alone)] == [a.tolist() for a in rankings(one)]
 
@@ -223,30 +284,67 @@ C = [[5, 3, 1, 0, 2, 4]]
 
 
 def test_the_example_of_the_specification():
-    """Six clients in three groups, Figure 2 of the paper where it gives values: the groups' orders and that of all."""
+    """Six clients in three groups, Figure 2 of the paper where it gives values: the groups' orders
+    and that of all.
+    """
     server = GroupServer(groups=4)
-    places = [jnp.stack([inverse(jnp.array(one)).astype(jnp.float32) for one in group]) for group in (A, B, C)]
-    ballots = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(tally(p) for p in places), tally(places[0] * 0))
+    places = [
+        jnp.stack([inverse(jnp.array(one)).astype(jnp.float32) for one in group])
+        for group in (A, B, C)
+    ]
+    ballots = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves), *(tally(p) for p in places), tally(places[0] * 0)
+    )
     last = server.init(inverse(jnp.array([2, 3, 0, 5, 1, 4])).astype(jnp.float32))
-    overall, groups = server.update(GroupVotes(ballots, jnp.array([True, True, True, False])), last, last[0])
+    overall, groups = server.update(
+        GroupVotes(ballots, jnp.array([True, True, True, False])), last, last[0]
+    )
     expected = [[0, 2, 4, 5, 3, 1], [0, 2, 3, 1, 4, 5], [5, 3, 1, 0, 2, 4], [2, 3, 0, 5, 1, 4]]
     assert [inverse(own).tolist() for own in groups] == expected
     assert inverse(overall).tolist() == [0, 2, 3, 5, 1, 4]
-    assert ranking.vote(np.array([*A, *B, *C])).tolist() == [0, 2, 3, 4, 5, 1], "FRL's flat vote, with a tie between edges 3 and 4"
+    assert ranking.vote(np.array([*A, *B, *C])).tolist() == [
+        0,
+        2,
+        3,
+        4,
+        5,
+        1,
+    ], "FRL's flat vote, with a tie between edges 3 and 4"
 
 
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("frl(k=1.0)", r"frl: k must be a share of the edges between 0 and 1, got 1\.0\. E2FL keeps half: 0\.5\."),
+        (
+            "frl(k=1.0)",
+            (
+                r"frl: k must be a share of the edges between 0 and 1, got 1\.0\. E2FL keeps half:"
+                r" 0\.5\."
+            ),
+        ),
         ("e2fl(k=0.0)", r"e2fl: k must be a share of the edges between 0 and 1, got 0\.0\. .*"),
         ("frl(scores=signed)", r"frl: scores must be one of raw, abs, frl-compat, got 'signed'\."),
-        ("e2fl(known_votes=true)", r"e2fl: known_votes needs an inference of clients: one of lowest-loss, .*, got 'known'\."),
-        ("e2fl(inference=guess)", r"e2fl: inference must be one of known, rank-clustering, .*, got 'guess'\."),
+        (
+            "e2fl(known_votes=true)",
+            (
+                r"e2fl: known_votes needs an inference of clients: one of lowest-loss, .*, got"
+                r" 'known'\."
+            ),
+        ),
+        (
+            "e2fl(inference=guess)",
+            r"e2fl: inference must be one of known, rank-clustering, .*, got 'guess'\.",
+        ),
         ("e2fl(groups=-1)", r"e2fl: groups must be a whole number of at least 0, got -1\."),
         ("e2fl(restarts=0)", r"e2fl: restarts must be a whole number of at least 1, got 0\."),
-        ("frl+server-adam", r"frl: the method has a server step of its own; leave the server's optimiser out\."),
-        ("e2fl+local-adam", r"e2fl: clients rank edges and have no local optimiser, got 'local-adam'\."),
+        (
+            "frl+server-adam",
+            r"frl: the method has a server step of its own; leave the server's optimiser out\.",
+        ),
+        (
+            "e2fl+local-adam",
+            r"e2fl: clients rank edges and have no local optimiser, got 'local-adam'\.",
+        ),
     ],
 )
 def test_settings_that_cannot_be(text: str, words: str):
@@ -262,16 +360,31 @@ def refused(federation: Federation, text: str, task: Any = LINEAR) -> str:
 
 def test_data_and_models_that_do_not_fit(tiny: Federation):
     nobody = replace(tiny, client_group=None)
-    assert refused(nobody, "e2fl").startswith("e2fl: the data do not say which group each client belongs to (client_group). Give it, or")
-    assert refused(nobody, "e2fl(inference=one-shot)") == (
-        "e2fl(inference=one-shot): say how many groups there are, such as groups=2; the data do not."
+    assert refused(nobody, "e2fl").startswith(
+        "e2fl: the data do not say which group each client belongs to (client_group). Give it, or"
     )
-    assert refused(tiny, "e2fl(inference=one-shot, groups=7)").endswith("7 groups need at least as many clients, but there are 6.")
-    assert "e2fl(groups=2): Groups are numbered from 0 to 1, but client 4 is in group 2." in refused(tiny, "e2fl(groups=2)")
-    assert "has shape [3], but only weights [..., inputs, units] can be frozen" in refused(tiny, "frl", Softmax(features=5, classes=3))
+    assert (
+        refused(nobody, "e2fl(inference=one-shot)")
+        == "e2fl(inference=one-shot): say how many groups there are, such as groups=2; the data do"
+        " not."
+    )
+    assert refused(tiny, "e2fl(inference=one-shot, groups=7)").endswith(
+        "7 groups need at least as many clients, but there are 6."
+    )
+    assert (
+        "e2fl(groups=2): Groups are numbered from 0 to 1, but client 4 is in group 2."
+        in refused(tiny, "e2fl(groups=2)")
+    )
+    assert "has shape [3], but only weights [..., inputs, units] can be frozen" in refused(
+        tiny, "frl", Softmax(features=5, classes=3)
+    )
     images = replace(tiny, x=np.zeros((len(tiny.y), 8, 8, 1), np.float32))
-    assert "Use a model without them, such as LeNet(bias=False)" in refused(images, "frl", LeNet(shape=(8, 8, 1), classes=3))
-    assert "layer must be 0 (all) or from 1 to 1, got 2" in refused(tiny, "e2fl(inference=rank-clustering, groups=2, layer=2)")
+    assert "Use a model without them, such as LeNet(bias=False)" in refused(
+        images, "frl", LeNet(shape=(8, 8, 1), classes=3)
+    )
+    assert "layer must be 0 (all) or from 1 to 1, got 2" in refused(
+        tiny, "e2fl(inference=rank-clustering, groups=2, layer=2)"
+    )
 
 
 def mixed(federation: Federation) -> Federation:
@@ -285,23 +398,41 @@ def mixed(federation: Federation) -> Federation:
 
 def apart(federation: Federation) -> Federation:
     """Every client's people of a group as a client of their own, written out by hand."""
-    pairs = [(k, g) for k in range(federation.clients) for g in range(2) if (federation.group[federation.train.of(k)] == g).any()]
+    pairs = [
+        (k, g)
+        for k in range(federation.clients)
+        for g in range(2)
+        if (federation.group[federation.train.of(k)] == g).any()
+    ]
     assert len(pairs) == 12, "every client has people of both groups"
     parts = {
-        name: Ragged.from_lists([rows[federation.group[rows] == g] for k, g in pairs for rows in (federation.split(name).of(k),)])
+        name: Ragged.from_lists(
+            [
+                rows[federation.group[rows] == g]
+                for k, g in pairs
+                for rows in (federation.split(name).of(k),)
+            ]
+        )
         for name in SPLITS
     }
     names = tuple(f"{k} {g}" for k, g in pairs)
-    return replace(federation, **parts, names=names, client_group=np.array([g for _, g in pairs], np.int32))
+    return replace(
+        federation, **parts, names=names, client_group=np.array([g for _, g in pairs], np.int32)
+    )
 
 
 def test_groups_of_people_vote_as_if_they_were_clients(tiny: Federation):
     tiny = mixed(tiny)
-    together, by_hand = ran(tiny, "e2fl(people=true)+full"), ran(apart(tiny), "e2fl(global_model=true)+full")
+    together, by_hand = (
+        ran(tiny, "e2fl(people=true)+full"),
+        ran(apart(tiny), "e2fl(global_model=true)+full"),
+    )
     assert rankings(together)[0].tolist() == rankings(by_hand)[0].tolist()
     np.testing.assert_array_equal(together.central, by_hand.central)
     assert together.tables.shape[2] == tiny.clients
-    np.testing.assert_array_equal(together.tables, by_hand.tables[:, :, ::2] + by_hand.tables[:, :, 1::2])
+    np.testing.assert_array_equal(
+        together.tables, by_hand.tables[:, :, ::2] + by_hand.tables[:, :, 1::2]
+    )
     assert together.cohort[0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
     assert together.upload == 2 * by_hand.upload
     rows = tiny.train.counts
@@ -319,8 +450,18 @@ def test_people_without_training_rows_of_their_group_are_still_evaluated(tiny: F
 
 
 def test_what_groups_of_people_need(tiny: Federation):
-    assert refused(tiny, "e2fl(people=true)") == "e2fl(people=true): with people = true every client takes part in every round; add +full."
+    assert (
+        refused(tiny, "e2fl(people=true)")
+        == "e2fl(people=true): with people = true every client takes part in every round; add"
+        " +full."
+    )
     alone = replace(tiny, groups=("all",), group=np.zeros_like(tiny.group))
     assert "the data have no groups of people" in refused(alone, "e2fl(people=true)+full")
-    with pytest.raises(ValueError, match=r"^e2fl: with people = true the groups are known, so inference must be 'known', got 'binary'\.$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^e2fl: with people = true the groups are known, so inference must be 'known', got"
+            r" 'binary'\.$"
+        ),
+    ):
         algorithm("e2fl(people=true, inference=binary)")

@@ -30,7 +30,9 @@ def test_every_client_trains_its_own_model_whenever_it_is_chosen(simulated: Simu
         for k in range(federation.clients):
             rows = federation.split(name).of(k)
             if len(rows):
-                expected = client.loss(own[k], federation.x[rows].astype(np.float64), federation.y[rows])
+                expected = client.loss(
+                    own[k], federation.x[rows].astype(np.float64), federation.y[rows]
+                )
                 np.testing.assert_allclose(trace.losses[-1, place, k], expected, rtol=1e-5)
     assert sum(w.any() for w in own) > 3
 
@@ -53,7 +55,15 @@ def test_lanes_change_nothing(simulated: Simulated):
 
 def test_a_local_optimiser_and_mistakes():
     assert algorithm("local+local-momentum").work.optimiser == "momentum"  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(ValueError, match=r"^local: epochs must be a whole number of at least 1, got 0\. Meaning: .*$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^local: epochs must be a whole number of at least 1, got 0\. Meaning: .*$",
+    ):
         algorithm("local(epochs=0)")
-    with pytest.raises(ValueError, match=r"^local: the method has a server step of its own; leave the server's optimiser out\.$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^local: the method has a server step of its own; leave the server's optimiser out\.$"
+        ),
+    ):
         algorithm("local+server-adam")

@@ -17,14 +17,27 @@ VALID, TEST = SPLITS.index("valid"), SPLITS.index("test")
 
 
 def trace(right: np.ndarray, rows: np.ndarray, tag: float = 0.0) -> Trace:
-    """A trace in which `right` [splits, clients] of `rows` are predicted right, in one group with two labels."""
+    """A trace in which `right` [splits, clients] of `rows` are predicted right, in one group with
+    two labels.
+    """
     tables = np.zeros((1, 3, right.shape[1], 1, 2, 2), np.int32)
     tables[0, :, :, 0, 0, 0] = right
     tables[0, :, :, 0, 0, 1] = rows - right
     empty = np.zeros(0)
     losses = np.full((1, 3, right.shape[1]), tag, np.float32)
     excluded = np.ones(right.shape[1], np.int32)
-    return Trace(np.array([5]), tables, losses, empty, empty, empty, excluded, upload=8.0, download=4.0, model=tag)
+    return Trace(
+        np.array([5]),
+        tables,
+        losses,
+        empty,
+        empty,
+        empty,
+        excluded,
+        upload=8.0,
+        download=4.0,
+        model=tag,
+    )
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -34,7 +47,11 @@ def test_every_client_gets_the_model_that_suits_its_validation_rows(seed: int):
     rights = [draw.integers(0, rows + 1) for _ in QS]
     traces = [trace(right, rows, q) for q, right in zip(QS, rights, strict=True)]
     shares = [
-        {q: right[VALID, k] / rows[VALID, k] if rows[VALID, k] else None for q, right in zip(QS, rights, strict=True)} for k in range(6)
+        {
+            q: right[VALID, k] / rows[VALID, k] if rows[VALID, k] else None
+            for q, right in zip(QS, rights, strict=True)
+        }
+        for k in range(6)
     ]
     expected = choose(shares, QS)
     assert [QS[i] for i in pick(traces)[0]] == expected
@@ -71,16 +88,22 @@ def test_all_models_are_sent():
 
 def test_by_default_it_trains_the_papers_eight_models():
     (variant,) = variants(parse("multi-q"))
-    assert [member.rule.q for member in variant.members] == GRID == [0, 0.001, 0.01, 0.1, 1, 2, 5, 10]
+    assert (
+        [member.rule.q for member in variant.members] == GRID == [0, 0.001, 0.01, 0.1, 1, 2, 5, 10]
+    )
 
 
 def test_mean_validation_accuracy_is_at_least_that_of_any_single_q(simulated: Simulated):
     members = simulated.all("multi-q(q=[0, 1, 5])", rounds=12, evaluate_every=4)
     combined = METHODS["multi-q"].combine(members)
     mean = np.nanmean(accuracy(combined.tables[:, VALID]), axis=1)
-    singles = np.stack([np.nanmean(accuracy(member.tables[:, VALID]), axis=1) for member in members])
+    singles = np.stack(
+        [np.nanmean(accuracy(member.tables[:, VALID]), axis=1) for member in members]
+    )
     assert (mean >= singles.max(0) - 1e-12).all()
-    np.testing.assert_array_equal(combined.tables.sum((-3, -2, -1)), members[0].tables.sum((-3, -2, -1)))
+    np.testing.assert_array_equal(
+        combined.tables.sum((-3, -2, -1)), members[0].tables.sum((-3, -2, -1))
+    )
 
 
 def test_a_client_without_validation_rows_takes_the_first_model(simulated: Simulated):
@@ -92,7 +115,9 @@ def test_a_client_without_validation_rows_takes_the_first_model(simulated: Simul
 
 def test_members_are_the_q_fedavg_runs(simulated: Simulated):
     together = simulated.all("q-fedavg(q=[0, 1, 5])", rounds=12, evaluate_every=4)
-    for member, own in zip(simulated.all("multi-q(q=[0, 1, 5])", rounds=12, evaluate_every=4), together, strict=True):
+    for member, own in zip(
+        simulated.all("multi-q(q=[0, 1, 5])", rounds=12, evaluate_every=4), together, strict=True
+    ):
         same_bits(member, own)
 
 

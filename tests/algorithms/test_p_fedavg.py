@@ -22,10 +22,23 @@ def distinct(case: Round) -> bool:
     "settings, weights, model",
     [
         ({}, [1 / 9, 5 / 9, 3 / 9], [0.9444444444, 1.7888888889]),
-        ({"family": "arithmetic"}, [1 / 9, 5 / 9, 3 / 9], [0.9444444444, 1.7888888889]),  # first 1, difference 2: Gini
-        ({"family": "harmonic"}, [0.2307692308, 0.4230769231, 0.3461538462], [0.9192307692, 1.8576923077]),
-        ({"family": "geometric"}, [0.1428571429, 0.5714285714, 0.2857142857], [0.9428571429, 1.7714285714]),
-        ({"family": "geometric", "ratio": 0.85}, [0.2808551992, 0.3887269193, 0.3304178814], [0.9107871720, 1.8717201166]),
+        # first 1, difference 2: Gini
+        ({"family": "arithmetic"}, [1 / 9, 5 / 9, 3 / 9], [0.9444444444, 1.7888888889]),
+        (
+            {"family": "harmonic"},
+            [0.2307692308, 0.4230769231, 0.3461538462],
+            [0.9192307692, 1.8576923077],
+        ),
+        (
+            {"family": "geometric"},
+            [0.1428571429, 0.5714285714, 0.2857142857],
+            [0.9428571429, 1.7714285714],
+        ),
+        (
+            {"family": "geometric", "ratio": 0.85},
+            [0.2808551992, 0.3887269193, 0.3304178814],
+            [0.9107871720, 1.8717201166],
+        ),
         ({"sort_key": "n"}, [1 / 9, 3 / 9, 5 / 9], [0.9222222222, 1.9444444444]),
     ],
 )
@@ -34,7 +47,9 @@ def test_worked_examples(settings: dict, weights: list, model: list):
     np.testing.assert_allclose(found.weights, weights, atol=1e-8)
     np.testing.assert_allclose(found.model, model, atol=1e-8)
     key = SIZES if settings.get("sort_key") == "n" else LOSSES
-    oracle = fair.p_fedavg(TRAINED, key, settings.get("family", "gini"), z=settings.get("ratio", 0.5))
+    oracle = fair.p_fedavg(
+        TRAINED, key, settings.get("family", "gini"), z=settings.get("ratio", 0.5)
+    )
     np.testing.assert_allclose(oracle.lambdas, weights, atol=1e-8)
 
 
@@ -53,16 +68,24 @@ def test_worked_weights_of_four(family: str, weights: list):
 
 @EVERY
 @given(case=rounds(), ratio=ratios, first=st.floats(0.1, 5), difference=st.floats(0, 5))
-def test_weights_are_the_papers(case: Round, ratio: float, first: float, difference: float, family: str):
+def test_weights_are_the_papers(
+    case: Round, ratio: float, first: float, difference: float, family: str
+):
     assume(distinct(case))
     found = case.apply(PFedAvg(family=family, ratio=ratio, first=first, difference=difference))
-    expected = fair.p_fedavg(case.trained, case.losses, family, z=ratio, first=first, difference=difference)
+    expected = fair.p_fedavg(
+        case.trained, case.losses, family, z=ratio, first=first, difference=difference
+    )
     np.testing.assert_allclose(found.weights, expected.lambdas, atol=1e-8)
     np.testing.assert_allclose(found.model, expected.model, atol=1e-8)
 
 
 @EVERY
-@given(case=rounds((4,)), levels=st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=4, max_size=4), returned=st.integers(1, 15))
+@given(
+    case=rounds((4,)),
+    levels=st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=4, max_size=4),
+    returned=st.integers(1, 15),
+)
 def test_equal_losses_share_their_weights(case: Round, levels: list, returned: int, family: str):
     present = np.array([bool(returned >> k & 1) for k in range(4)])
     tied = case._replace(losses=np.array(levels))
@@ -75,20 +98,33 @@ def test_equal_losses_share_their_weights(case: Round, levels: list, returned: i
 
 def test_losses_that_differ_by_rounding_are_ties():
     losses = np.log(3) * (1 + np.array([0, 1, -1, 2]) * 2**-23)  # neighbours in single precision
-    np.testing.assert_allclose(aggregate(PFedAvg(), np.zeros(2), np.ones((4, 2)), losses=losses).weights, 0.25)
+    np.testing.assert_allclose(
+        aggregate(PFedAvg(), np.zeros(2), np.ones((4, 2)), losses=losses).weights, 0.25
+    )
 
 
-ROUNDING = st.lists(st.integers(-8, 8), min_size=4, max_size=4).map(lambda steps: 1 + np.array(steps) * 2.0**-23)
+ROUNDING = st.lists(st.integers(-8, 8), min_size=4, max_size=4).map(
+    lambda steps: 1 + np.array(steps) * 2.0**-23
+)
 
 
 @EVERY
-@given(levels=st.lists(st.sampled_from([0.5, np.log(10), 2.0**20]), min_size=4, max_size=4), noise=ROUNDING)
+@given(
+    levels=st.lists(st.sampled_from([0.5, np.log(10), 2.0**20]), min_size=4, max_size=4),
+    noise=ROUNDING,
+)
 def test_ties_by_order_do_not_depend_on_rounding(levels: list, noise: np.ndarray, family: str):
-    """Equal losses came out in the order of their last bits, which follow the order of rows and the device."""
+    """Equal losses came out in the order of their last bits, which follow the order of rows and the
+    device.
+    """
     rule = PFedAvg(family=family, ties="order")
-    exact, rounded = (aggregate(rule, np.zeros(2), np.ones((4, 2)), losses=losses).weights for losses in (levels, levels * noise))
+    exact, rounded = (
+        aggregate(rule, np.zeros(2), np.ones((4, 2)), losses=losses).weights
+        for losses in (levels, levels * noise)
+    )
     np.testing.assert_array_equal(rounded, exact)
-    oracle = np.argsort(np.argsort(levels, kind="stable"))  # the rank of every slot: by loss, then by slot
+    # the rank of every slot: by loss, then by slot
+    oracle = np.argsort(np.argsort(levels, kind="stable"))
     p = fair.p_weights(family, 4)
     np.testing.assert_allclose(exact, (p[::-1] if family == "geometric" else p)[oracle], atol=1e-12)
 
@@ -96,13 +132,17 @@ def test_ties_by_order_do_not_depend_on_rounding(levels: list, noise: np.ndarray
 @given(noise=ROUNDING, returned=st.integers(1, 15))
 def test_ties_by_order_pass_over_those_who_did_not_return(noise: np.ndarray, returned: int):
     present = np.array([bool(returned >> k & 1) for k in range(4)])
-    found = aggregate(PFedAvg(ties="order"), np.zeros(2), np.ones((4, 2)), losses=noise, returned=present).weights
+    found = aggregate(
+        PFedAvg(ties="order"), np.zeros(2), np.ones((4, 2)), losses=noise, returned=present
+    ).weights
     np.testing.assert_allclose(found[present], fair.p_weights("gini", present.sum()), atol=1e-12)
     assert not found[~present].any()
 
 
 def test_ties_by_order_are_those_of_the_cohort_also_in_lanes(simulated: Simulated):
-    """The first model is zero, so in the first round all losses are equal but for rounding; lanes visit clients in another order."""
+    """The first model is zero, so in the first round all losses are equal but for rounding; lanes
+    visit clients in another order.
+    """
     trace = simulated("p-fedavg(ties=order)+full", 1, lanes=3)
     np.testing.assert_allclose(trace.weights[0], np.arange(1, 12, 2) / 36, atol=1e-6)
 
@@ -111,7 +151,9 @@ def test_sizes_are_ties_only_if_they_are_equal():
     sizes = [1_000_001, 1_000_000, 1_000_001]
     found = aggregate(PFedAvg(sort_key="n"), np.zeros(2), np.ones((3, 2)), sizes=sizes).weights
     np.testing.assert_allclose(found, np.array([4, 1, 4]) / 9)
-    by_order = aggregate(PFedAvg(sort_key="n", ties="order"), np.zeros(2), np.ones((3, 2)), sizes=sizes).weights
+    by_order = aggregate(
+        PFedAvg(sort_key="n", ties="order"), np.zeros(2), np.ones((3, 2)), sizes=sizes
+    ).weights
     np.testing.assert_allclose(by_order, np.array([3, 1, 5]) / 9)
 
 
@@ -135,7 +177,10 @@ def test_only_the_order_matters(case: Round, power: float, family: str):
 @given(rounds())
 def test_ratio_one_and_difference_zero_are_fedavg(case: Round):
     plain = case.apply(FedAvg(weights="equal"))
-    for rule in (PFedAvg(family="geometric", ratio=1.0), PFedAvg(family="arithmetic", first=3.0, difference=0.0)):
+    for rule in (
+        PFedAvg(family="geometric", ratio=1.0),
+        PFedAvg(family="arithmetic", first=3.0, difference=0.0),
+    ):
         np.testing.assert_allclose(case.apply(rule).weights, plain.weights, atol=1e-15)
         np.testing.assert_allclose(case.apply(rule).model, plain.model, atol=1e-12)
 
@@ -158,7 +203,8 @@ def test_a_single_client_counts_fully(case: Round, family: str):
 def test_the_weighted_loss_is_at_least_the_mean(case: Round, ratio: float, family: str):
     # Generalised Gini: larger weights on larger losses.
     weights = case.apply(PFedAvg(family=family, ratio=ratio)).weights
-    assert weights @ case.losses >= case.losses.mean() - 1e-4 * case.losses.max()  # ties within 1e-5 may be out of order
+    # ties within 1e-5 may be out of order
+    assert weights @ case.losses >= case.losses.mean() - 1e-4 * case.losses.max()
     worst = case.losses.argmax()
     assert weights[worst] == pytest.approx(weights.max())
 
@@ -184,7 +230,10 @@ def test_what_clients_reveal_follows_the_settings():
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        ("p-fedavg(family=flat)", r"family must be one of gini, arithmetic, harmonic, geometric, got 'flat'\."),
+        (
+            "p-fedavg(family=flat)",
+            r"family must be one of gini, arithmetic, harmonic, geometric, got 'flat'\.",
+        ),
         ("p-fedavg(ratio=0)", r"ratio must be above 0 and at most 1, got 0\. Meaning: .*"),
         ("p-fedavg(ratio=1.5)", r"ratio must be above 0 and at most 1, got 1\.5\. Meaning: .*"),
         ("p-fedavg(first=0)", r"first must be above 0, got 0\. Meaning: .*"),

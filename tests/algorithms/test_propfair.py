@@ -17,7 +17,9 @@ from tests.simulations import Simulated, flat
 def valued(loss: float, **settings: float | bool) -> tuple[float, float]:
     """Value and slope, in float64."""
     with jax.enable_x64(True):
-        value, slope = jax.value_and_grad(NashBargaining(**settings))(jnp.asarray(loss, jnp.float64))  # pyright: ignore[reportArgumentType]
+        value, slope = jax.value_and_grad(NashBargaining(**settings))(
+            jnp.asarray(loss, jnp.float64)
+        )  # pyright: ignore[reportArgumentType]
         return float(value), float(slope)
 
 
@@ -45,7 +47,9 @@ def test_huber_keeps_the_slope_at_the_threshold():
 
 
 @given(st.floats(0, 100), st.floats(0.1, 20), st.booleans())
-def test_value_and_slope_are_finite_and_the_papers_for_every_loss(loss: float, M: float, huber: bool):
+def test_value_and_slope_are_finite_and_the_papers_for_every_loss(
+    loss: float, M: float, huber: bool
+):
     found = valued(loss, M=M, huber=huber)
     assert np.isfinite(found).all()
     if abs(M - loss - 0.2) > 1e-9:
@@ -64,23 +68,37 @@ def test_single_precision_is_finite_too():
     assert bool(jnp.isfinite(values).all() & jnp.isfinite(slopes).all())
 
 
-@pytest.mark.parametrize("M", [1.2, 3.0])  # START is far off: with 1.2 some batches fall back and some do not
+# START is far off: with 1.2 some batches fall back and some do not
+@pytest.mark.parametrize("M", [1.2, 3.0])
 @pytest.mark.parametrize("huber", [False, True])
 def test_local_training_is_the_papers(tiny: Federation, task: Softmax, M: float, huber: bool):
     pieces = batches(tiny, 8)
-    vector = trained(LocalTraining(learning_rate=0.3, shape=NashBargaining(M=M, huber=huber)), task, pieces, 8)
-    np.testing.assert_allclose(flat(START) + vector, fair.propfair_sgd(flat(START), pieces, 0.3, M, huber=huber), atol=1e-10)
+    vector = trained(
+        LocalTraining(learning_rate=0.3, shape=NashBargaining(M=M, huber=huber)), task, pieces, 8
+    )
+    np.testing.assert_allclose(
+        flat(START) + vector,
+        fair.propfair_sgd(flat(START), pieces, 0.3, M, huber=huber),
+        atol=1e-10,
+    )
 
 
 def test_a_large_baseline_is_fedavg(simulated: Simulated):
     # The slope is 1 / (M - l): with rate M eta it is eta (1 + l / M).
-    fair_run, plain = simulated("propfair(M=1e6, learning_rate=1e5)", 3), simulated("fedavg(learning_rate=0.1)", 3)
+    fair_run, plain = (
+        simulated("propfair(M=1e6, learning_rate=1e5)", 3),
+        simulated("fedavg(learning_rate=0.1)", 3),
+    )
     np.testing.assert_allclose(flat(fair_run.model), flat(plain.model), atol=2e-5)
 
 
 def test_always_in_the_fallback_it_is_fedavg_at_a_smaller_rate(simulated: Simulated):
-    # epsilon above M: the loss is always divided by M = 2, a power of two, so that not a bit differs.
-    fallen, plain = simulated("propfair(M=2, epsilon=3, learning_rate=0.2)", 3), simulated("fedavg(learning_rate=0.1)", 3)
+    # epsilon above M: the loss is always divided by M = 2, a power of two, so that not a bit
+    # differs.
+    fallen, plain = (
+        simulated("propfair(M=2, epsilon=3, learning_rate=0.2)", 3),
+        simulated("fedavg(learning_rate=0.1)", 3),
+    )
     np.testing.assert_array_equal(flat(fallen.model), flat(plain.model))
 
 
@@ -95,5 +113,7 @@ def test_the_server_is_fedavg():
 
 @pytest.mark.parametrize("text", ["propfair(M=0)", "propfair(epsilon=-1)"])
 def test_mistakes_are_refused(text: str):
-    with pytest.raises(ValueError, match=r"^propfair: (M|epsilon) must be above 0, got .*\. Meaning: .*$"):
+    with pytest.raises(
+        ValueError, match=r"^propfair: (M|epsilon) must be above 0, got .*\. Meaning: .*$"
+    ):
         algorithm(text)

@@ -1,4 +1,6 @@
-"""The first and last value that each setting takes, what it is by default, and what a method makes clients reveal."""
+"""The first and last value that each setting takes, what it is by default, and what a method makes
+clients reveal.
+"""
 
 from typing import Any
 
@@ -143,23 +145,103 @@ def test_values_beyond_it_are_refused(text: str):
         ("q-fedavg", "rule", {"q": 1.0, "lipschitz": 10.0, "scale_update": True}),
         ("term", "rule", {"alpha": 0.1, "form": "normalised"}),
         ("afl", "rule", {"form": "full", "rate_lambda": 0.1}),
-        ("fairfed", "rule", {"metric": "eod", "beta": 1.0, "form": "additive", "clamp": True, "carry": "raw", "measured_on": "train"}),
-        ("p-fedavg", "rule", {"family": "gini", "first": 1.0, "difference": 2.0, "ratio": 0.5, "ties": "share"}),
-        ("fedcvg-ratio", "rule", {"alpha": 0.5, "memory": 0.5, "start": "first-seen", "renormalise": True}),
+        (
+            "fairfed",
+            "rule",
+            {
+                "metric": "eod",
+                "beta": 1.0,
+                "form": "additive",
+                "clamp": True,
+                "carry": "raw",
+                "measured_on": "train",
+            },
+        ),
+        (
+            "p-fedavg",
+            "rule",
+            {"family": "gini", "first": 1.0, "difference": 2.0, "ratio": 0.5, "ties": "share"},
+        ),
+        (
+            "fedcvg-ratio",
+            "rule",
+            {"alpha": 0.5, "memory": 0.5, "start": "first-seen", "renormalise": True},
+        ),
         ("fedmgda", "rule", {"epsilon": 0.1, "server_rate": 1.0}),
         ("fedfb", "rule", {"alpha": 0.3}),
         ("fedsgd", "rule", {"q": None}),
-        ("fedsgd", "work", {"learning_rate": 0.1, "batch_size": 128, "epochs": 1, "shuffle": False, "max_steps": 0}),
+        (
+            "fedsgd",
+            "work",
+            {
+                "learning_rate": 0.1,
+                "batch_size": 128,
+                "epochs": 1,
+                "shuffle": False,
+                "max_steps": 0,
+            },
+        ),
         ("ifca", "rule", {"groups": 2, "apart": True, "known_votes": False, "final_pass": False}),
-        ("e2fl", "rule", {"groups": 0, "inference": "known", "layer": 0, "iterations": 20, "restarts": 5, "apart": False, "people": False}),
-        ("frl", "work", {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "epochs": 2, "batch_size": 8, "max_steps": 0}),
-        ("fedavg", "work", {"learning_rate": 0.1, "epochs": 1, "batch_size": 10, "mu": 0.0, "max_steps": 0, "shuffle": True}),
-        ("ditto", "work", {"learning_rate": 0.1, "pull": 1.0, "epochs": 1, "batch_size": 10, "max_steps": 0, "shuffle": True}),
-        ("local", "work", {"learning_rate": 0.1, "epochs": 1, "batch_size": 10, "max_steps": 0, "shuffle": True}),
+        (
+            "e2fl",
+            "rule",
+            {
+                "groups": 0,
+                "inference": "known",
+                "layer": 0,
+                "iterations": 20,
+                "restarts": 5,
+                "apart": False,
+                "people": False,
+            },
+        ),
+        (
+            "frl",
+            "work",
+            {
+                "learning_rate": 0.1,
+                "momentum": 0.9,
+                "weight_decay": 1e-4,
+                "epochs": 2,
+                "batch_size": 8,
+                "max_steps": 0,
+            },
+        ),
+        (
+            "fedavg",
+            "work",
+            {
+                "learning_rate": 0.1,
+                "epochs": 1,
+                "batch_size": 10,
+                "mu": 0.0,
+                "max_steps": 0,
+                "shuffle": True,
+            },
+        ),
+        (
+            "ditto",
+            "work",
+            {
+                "learning_rate": 0.1,
+                "pull": 1.0,
+                "epochs": 1,
+                "batch_size": 10,
+                "max_steps": 0,
+                "shuffle": True,
+            },
+        ),
+        (
+            "local",
+            "work",
+            {"learning_rate": 0.1, "epochs": 1, "batch_size": 10, "max_steps": 0, "shuffle": True},
+        ),
         ("fedavg+reweigh", "prepare", {"rescale": False, "cap": 0.0}),
     ],
 )
-def test_settings_that_are_left_out_are_the_documented_ones(text: str, part: str, settings: dict[str, Any]):
+def test_settings_that_are_left_out_are_the_documented_ones(
+    text: str, part: str, settings: dict[str, Any]
+):
     found = getattr(algorithm(text), part)
     assert {name: getattr(found, name) for name in settings} == settings
 

@@ -30,7 +30,10 @@ def test_worked_examples(alpha: float, weights: list, model: list):
 @given(rounds(), tilts)
 def test_weights_are_the_papers(case: Round, alpha: float):
     for weights, n in (("size", case.sizes), ("equal", np.ones(len(case.sizes)))):
-        found, expected = case.apply(Term(alpha=alpha, weights=weights)), fair.term(case.trained, case.losses, n, alpha)
+        found, expected = (
+            case.apply(Term(alpha=alpha, weights=weights)),
+            fair.term(case.trained, case.losses, n, alpha),
+        )
         np.testing.assert_allclose(found.weights, expected.lambdas, atol=1e-8)
         np.testing.assert_allclose(found.model, expected.model, atol=1e-8)
 
@@ -39,8 +42,12 @@ def test_weights_are_the_papers(case: Round, alpha: float):
 @given(case=rounds())
 def test_without_tilt_it_is_fedavg(case: Round, weights: str):
     average = case.apply(FedAvg(weights=weights)).model
-    np.testing.assert_allclose(case.apply(Term(alpha=0.0, weights=weights)).model, average, atol=1e-12)
-    np.testing.assert_allclose(case.apply(Term(alpha=1e-9, weights=weights)).model, average, atol=1e-5)
+    np.testing.assert_allclose(
+        case.apply(Term(alpha=0.0, weights=weights)).model, average, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        case.apply(Term(alpha=1e-9, weights=weights)).model, average, atol=1e-5
+    )
 
 
 @given(rounds((4,)), st.floats(0.5, 1e3))
@@ -59,7 +66,9 @@ def test_only_differences_of_losses_matter(case: Round, alpha: float, constant: 
 
 def test_losses_of_any_size_are_finite():
     for form in ("normalised", "authors"):
-        weights = aggregate(Term(alpha=50.0, form=form), W, TRAINED, losses=[1e4, 3e4, 1e30]).weights
+        weights = aggregate(
+            Term(alpha=50.0, form=form), W, TRAINED, losses=[1e4, 3e4, 1e30]
+        ).weights
         assert np.isfinite(weights).all()
         assert weights.argmax() == 2
 
@@ -69,7 +78,9 @@ def test_the_authors_form_takes_their_steps_in_rounds_one_and_two(case: Round, a
     rule, state, estimate = Term(alpha=alpha, form="authors"), None, 0.0
     for losses in (case.losses, case.losses[::-1] / 2):
         found = aggregate(rule, case.received, case.trained, losses=losses, state=state)
-        model, weights, estimate = fair.term_authors(case.received, case.trained, losses, alpha, estimate)
+        model, weights, estimate = fair.term_authors(
+            case.received, case.trained, losses, alpha, estimate
+        )
         state = found.state
         np.testing.assert_allclose(found.model, model, atol=1e-8)
         np.testing.assert_allclose(found.weights, weights, atol=1e-8)
@@ -77,7 +88,8 @@ def test_the_authors_form_takes_their_steps_in_rounds_one_and_two(case: Round, a
 
 
 def test_the_authors_first_step_is_twice_as_long_and_all_are_k_times_shorter():
-    # Equal losses: e = 1 for all; the estimate is 1/2, then 3/4, 7/8, ...; coefficients sum to 1 / (K estimate).
+    # Equal losses: e = 1 for all; the estimate is 1/2, then 3/4, 7/8, ...; coefficients sum to 1 /
+    # (K estimate).
     rule, state, sums = Term(alpha=1.0, form="authors"), None, []
     for _ in range(20):
         found = aggregate(rule, W, TRAINED, losses=np.ones(3), state=state)
@@ -90,23 +102,31 @@ def test_the_authors_first_step_is_twice_as_long_and_all_are_k_times_shorter():
 def test_an_empty_round_leaves_the_authors_estimate_alone():
     rule = Term(form="authors")
     found = aggregate(rule, W, TRAINED, losses=LOSSES)
-    nobody = aggregate(rule, W, TRAINED, losses=LOSSES, returned=np.zeros(3, bool), state=found.state)
+    nobody = aggregate(
+        rule, W, TRAINED, losses=LOSSES, returned=np.zeros(3, bool), state=found.state
+    )
     assert nobody.state == found.state
 
 
 def test_alpha_zero_is_fedavg_over_a_run(simulated: Simulated):
-    np.testing.assert_allclose(flat(simulated("term(alpha=0)", 3).model), flat(simulated("fedavg", 3).model), atol=1e-6)
+    np.testing.assert_allclose(
+        flat(simulated("term(alpha=0)", 3).model), flat(simulated("fedavg", 3).model), atol=1e-6
+    )
 
 
 def test_sizes_follow_the_sampling_and_the_form():
     assert algorithm("term").rule.weights == "size"  # pyright: ignore[reportAttributeAccessIssue]
     assert algorithm("term+weighted").rule.weights == "equal"  # pyright: ignore[reportAttributeAccessIssue]
     assert algorithm("term(form=authors)").rule.needs == {"loss"}
-    with pytest.raises(ValueError, match=r"^term: form = authors has no sizes in its step; leave weights out\.$"):
+    with pytest.raises(
+        ValueError, match=r"^term: form = authors has no sizes in its step; leave weights out\.$"
+    ):
         algorithm("term(form=authors, weights=size)")
     with pytest.raises(ValueError, match=r"^term: alpha must be at least 0, got -1\. Meaning: .*$"):
         algorithm("term(alpha=-1)")
-    with pytest.raises(ValueError, match=r"^term: form must be 'normalised' or 'authors', got 'paper'\.$"):
+    with pytest.raises(
+        ValueError, match=r"^term: form must be 'normalised' or 'authors', got 'paper'\.$"
+    ):
         algorithm("term(form=paper)")
     with pytest.raises(ValueError, match=r"^term.*: client sizes would count twice"):
         algorithm("term(weights=size)+weighted")

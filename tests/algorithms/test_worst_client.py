@@ -1,4 +1,6 @@
-"""However they get there, all fair methods end at the same client: the one with the largest loss."""
+"""However they get there, all fair methods end at the same client: the one with the
+largest loss.
+"""
 
 import numpy as np
 import pytest

@@ -34,19 +34,31 @@ def group_view(
     has_favourable: bool = True,
     **more,
 ) -> GroupView:
-    """A column whose groups are all right for 80 % of 100 people; `gaps` are those of the unprivileged group."""
+    """A column whose groups are all right for 80 % of 100 people; `gaps` are those of the
+    unprivileged group.
+    """
     of = range(len(names))
     found = tuple(accuracy) or tuple(NOTHING if g in gone else rate(80.0) for g in of)
-    names_of_rates = ("accuracy", "selection_rate", "tpr", "fpr", "base_rate") if has_favourable else ("accuracy",)
+    names_of_rates = (
+        ("accuracy", "selection_rate", "tpr", "fpr", "base_rate")
+        if has_favourable
+        else ("accuracy",)
+    )
     unprivileged = more.setdefault("unprivileged", 0)
     known = gaps or {}
-    against = {name: tuple(known.get(name, NOTHING) if g == unprivileged else NOTHING for g in of) for name in GAPS}
+    against = {
+        name: tuple(known.get(name, NOTHING) if g == unprivileged else NOTHING for g in of)
+        for name in GAPS
+    }
     more.setdefault("against", against if has_favourable else {"acc_diff": against["acc_diff"]})
     return GroupView(
         title=title,
         names=tuple(names),
         rows=more.pop("rows", np.array([each.rows for each in found])),
-        veil=Veil(hidden([g in gone for g in of]), hidden([[g in gone, g in gone or g in partly] for g in of])),
+        veil=Veil(
+            hidden([g in gone for g in of]),
+            hidden([[g in gone, g in gone or g in partly] for g in of]),
+        ),
         rates=more.pop("rates", dict.fromkeys(names_of_rates, found)),
         ranges=more.pop("ranges", {}),
         **more,
@@ -54,10 +66,16 @@ def group_view(
 
 
 def client_view(
-    accuracies: Sequence[Estimate], *, gone: Sequence[int] = (), summary: Mapping[str, Estimate] | None = None, **more
+    accuracies: Sequence[Estimate],
+    *,
+    gone: Sequence[int] = (),
+    summary: Mapping[str, Estimate] | None = None,
+    **more,
 ) -> ClientView:
     """Clients a, b, c and so on, or with numbers where there are many."""
-    names = tuple("abcdefghij"[k] if len(accuracies) <= 10 else f"k{k:05}" for k in range(len(accuracies)))
+    names = tuple(
+        "abcdefghij"[k] if len(accuracies) <= 10 else f"k{k:05}" for k in range(len(accuracies))
+    )
     return ClientView(
         column="site",
         names=more.pop("names", names),
@@ -73,8 +91,12 @@ def client_view(
 
 def audit(*groups: GroupView, favourable: str | None = "1", **more) -> Audit:
     """An audit of 1,000 people of whom 80 % are predicted right."""
-    rates = ("accuracy", "selection_rate", "tpr", "fpr", "base_rate") if favourable else ("accuracy",)
-    about = AuditFacts("people.csv", 1000, {"Label": "y", "Prediction": "p"}, ("0", "1"), favourable, 10, False)
+    rates = (
+        ("accuracy", "selection_rate", "tpr", "fpr", "base_rate") if favourable else ("accuracy",)
+    )
+    about = AuditFacts(
+        "people.csv", 1000, {"Label": "y", "Prediction": "p"}, ("0", "1"), favourable, 10, False
+    )
     return Audit(
         about=about._replace(**more.pop("about", {})),
         whole=more.pop("whole", dict.fromkeys(rates, rate(80.0, 1000, 2.5))),

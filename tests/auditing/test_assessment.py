@@ -1,4 +1,6 @@
-"""From a table to an audit: what is refused, what is assumed, and what is left out because too few people are behind it."""
+"""From a table to an audit: what is refused, what is assumed, and what is left out because too few
+people are behind it.
+"""
 
 from typing import Any
 
@@ -15,7 +17,9 @@ NAMES: dict[str, Any] = {"label": "y", "prediction": "p"}
 
 def rows(*cells: tuple[str, object, object, int], column: str = "sex") -> pd.DataFrame:
     """A table of people by group, label and prediction, so many of each."""
-    return pd.DataFrame([(who, y, p) for who, y, p, n in cells for _ in range(n)], columns=[column, "y", "p"])
+    return pd.DataFrame(
+        [(who, y, p) for who, y, p, n in cells for _ in range(n)], columns=[column, "y", "p"]
+    )
 
 
 def both(n: int = 20) -> pd.DataFrame:
@@ -24,12 +28,18 @@ def both(n: int = 20) -> pd.DataFrame:
 
 @pytest.mark.parametrize("min_cell", [0, 1, 40])
 def test_a_figure_may_rest_on_everybody(min_cell: int):
-    assert evenly.audit(both(5), **NAMES, sensitive="sex", min_cell=min_cell).whole["accuracy"].value == 50
+    assert (
+        evenly.audit(both(5), **NAMES, sensitive="sex", min_cell=min_cell).whole["accuracy"].value
+        == 50
+    )
 
 
 @pytest.mark.parametrize(
     ("min_cell", "words"),
-    [(-1, "must be 0 or more, got -1"), (41, "has 40 rows, but with min_cell=41 every figure must rest on at least 41 people")],
+    [
+        (-1, "must be 0 or more, got -1"),
+        (41, "has 40 rows, but with min_cell=41 every figure must rest on at least 41 people"),
+    ],
 )
 def test_a_least_number_that_nothing_can_rest_on_is_refused(min_cell: int, words: str):
     with pytest.raises(ValueError, match=words):
@@ -44,7 +54,11 @@ def test_one_row_is_a_table():
 def test_scores_need_a_label_that_they_are_of():
     three = both().assign(y=[0, 1, 2, 1] * 40, s=0.5)
     with pytest.raises(
-        ValueError, match="must be the score of the favourable label, but there are 3 labels and none is named as favourable"
+        ValueError,
+        match=(
+            "must be the score of the favourable label, but there are 3 labels and none is named as"
+            " favourable"
+        ),
     ):
         evenly.audit(three, **NAMES, client="sex", score="s")
     words = both().replace({"y": {0: "bad", 1: "good"}, "p": {0: "bad", 1: "good"}}).assign(s=0.5)
@@ -66,8 +80,17 @@ def test_what_was_assumed_of_the_favourable_label_is_said():
 def test_the_columns_of_an_audit_are_told_by_their_roles():
     found = evenly.audit(both().assign(s=0.5), **NAMES, client="sex", score="s").about
     assert found.columns == {"Label": "y", "Prediction": "p", "Score": "s", "Client": "sex"}
-    assert (found.rows, found.labels, found.min_cell, found.anonymous) == (160, ("0", "1"), 10, False)
-    assert evenly.audit(both(), **NAMES, sensitive="sex").about.columns == {"Label": "y", "Prediction": "p", "Sensitive": "sex"}
+    assert (found.rows, found.labels, found.min_cell, found.anonymous) == (
+        160,
+        ("0", "1"),
+        10,
+        False,
+    )
+    assert evenly.audit(both(), **NAMES, sensitive="sex").about.columns == {
+        "Label": "y",
+        "Prediction": "p",
+        "Sensitive": "sex",
+    }
 
 
 # The trivial model
@@ -78,7 +101,8 @@ def test_the_trivial_model_predicts_the_most_frequent_label():
     found = evenly.audit(frame, **NAMES, client="sex").trivial
     assert found is not None
     assert (found.label, found.accuracy, found.positive, found.learnt) == ("0", 60, False, False)
-    differs = np.repeat([1.0, -1.0, 0.0], [30, 20, 50])  # right where the trivial one is not, and the reverse
+    # right where the trivial one is not, and the reverse
+    differs = np.repeat([1.0, -1.0, 0.0], [30, 20, 50])
     assert found.half_width == pytest.approx(100 * 1.96 * differs.std() / np.sqrt(100))
     turned = evenly.audit(frame, **NAMES, client="sex", favourable=0).trivial
     assert turned is not None
@@ -88,10 +112,14 @@ def test_the_trivial_model_predicts_the_most_frequent_label():
 @pytest.mark.parametrize("few", [9, 10])
 def test_the_trivial_model_is_not_told_where_it_would_tell_of_few(few: int):
     two = rows(("f", 0, 0, 60), ("m", 1, 1, few))
-    assert (evenly.audit(two, **NAMES, client="sex", min_cell=10).trivial is not None) == (few == 10)
+    assert (evenly.audit(two, **NAMES, client="sex", min_cell=10).trivial is not None) == (
+        few == 10
+    )
     three = rows(("f", "a", "a", 60), ("m", "b", "b", 30), ("m", "c", "c", few))
     for favourable, told in {"b": few == 10, "c": True, "a": True}.items():
-        assert (evenly.audit(three, **NAMES, client="sex", favourable=favourable).trivial is not None) == told
+        assert (
+            evenly.audit(three, **NAMES, client="sex", favourable=favourable).trivial is not None
+        ) == told
     assert evenly.audit(three, **NAMES, client="sex").trivial is not None
 
 
@@ -100,7 +128,11 @@ def test_few_people_with_one_label_leave_accuracy_only(few: int):
     frame = rows(("f", 0, 0, 60), ("f", 0, 1, 30), ("m", 0, 0, 40), ("m", 1, 1, few)).assign(s=0.5)
     found = evenly.audit(frame, **NAMES, sensitive="sex", score="s")
     enough = few == 10
-    assert (found.about.favourable, "tpr" in found.whole, "auc" in found.whole) == (("1" if enough else None), enough, enough)
+    assert (found.about.favourable, "tpr" in found.whole, "auc" in found.whole) == (
+        ("1" if enough else None),
+        enough,
+        enough,
+    )
     assert any("Fewer than 10 people have the label “1”" in note for note in found.notes) != enough
 
 
@@ -108,7 +140,9 @@ def test_few_people_with_one_label_leave_accuracy_only(few: int):
 
 
 def clinics(small: int, labelled: int) -> pd.DataFrame:
-    """Four clinics: a small one, one with few people of the favourable label, and two large ones."""
+    """Four clinics: a small one, one with few people of the favourable label, and two
+    large ones.
+    """
     sizes = {"small": (small - 2, 2), "rare": (60, labelled), "one": (50, 50), "two": (60, 60)}
     cells = [(name, y, y, n) for name, counts in sizes.items() for y, n in enumerate(counts)]
     frame = rows(*cells, column="clinic")
@@ -128,7 +162,9 @@ def test_scores_of_clients_do_not_tell_of_few_people():
     told = {name: shown.scores["bias"][k].has_value for k, name in enumerate(shown.names)}
     assert not told["rare"]
     assert told["two"]
-    all_of_them = evenly.audit(clinics(60, 5), **NAMES, client="clinic", score="s", min_cell=0).clients
+    all_of_them = evenly.audit(
+        clinics(60, 5), **NAMES, client="clinic", score="s", min_cell=0
+    ).clients
     assert all_of_them is not None
     assert all(figure.has_value for figure in all_of_them.scores["auc"])
 
@@ -145,22 +181,35 @@ def test_scores_of_groups_and_intersections_do_not_tell_of_few_people():
 # Several columns
 
 
-@pytest.mark.parametrize(("sizes", "few"), [((200, 100), True), ((200, 101), False), ((1, 1), True)])
+@pytest.mark.parametrize(
+    ("sizes", "few"), [((200, 100), True), ((200, 101), False), ((1, 1), True)]
+)
 def test_combinations_are_looked_at_up_to_a_limit(sizes: tuple[int, int], few: bool):
     assert MOST_CELLS == 20_000
     assert can_cross([Attribute("a", ("v",) * n, (0,)) for n in sizes]) == few
 
 
 def test_too_many_combinations_are_said_to_be_left_out():
-    frame = pd.DataFrame({"a": np.arange(402) % 201, "b": np.arange(402) // 2 % 101, "y": [0, 1] * 201, "p": [0, 1, 1, 0, 1, 1] * 67})
+    frame = pd.DataFrame(
+        {
+            "a": np.arange(402) % 201,
+            "b": np.arange(402) // 2 % 101,
+            "y": [0, 1] * 201,
+            "p": [0, 1, 1, 0, 1, 1] * 67,
+        }
+    )
     found = evenly.audit(frame.astype(str), **NAMES, sensitive=["a", "b"], min_cell=0)
     assert found.intersections is None
     assert any("too many combinations of values" in note for note in found.notes)
-    few = evenly.audit(both().assign(b=["u", "v"] * 80), **NAMES, sensitive=["sex", "b"], min_cell=0)
+    few = evenly.audit(
+        both().assign(b=["u", "v"] * 80), **NAMES, sensitive=["sex", "b"], min_cell=0
+    )
     assert few.intersections is not None
     assert few.intersections.title == "sex and b"
     assert not any("combinations" in note or "Intersections" in note for note in few.notes)
-    assert not any("combinations" in note for note in evenly.audit(both(), **NAMES, sensitive="sex").notes)
+    assert not any(
+        "combinations" in note for note in evenly.audit(both(), **NAMES, sensitive="sex").notes
+    )
 
 
 # Gaps within clients

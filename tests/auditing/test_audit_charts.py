@@ -1,4 +1,6 @@
-"""The charts of an audit as data: every figure, label and mark that is drawn, and nothing that is not known."""
+"""The charts of an audit as data: every figure, label and mark that is drawn, and nothing that is
+not known.
+"""
 
 import numpy as np
 import pytest
@@ -22,23 +24,53 @@ def rows(layer: dict, chart: dict) -> list[dict]:
 
 def same(found: list[dict], expected: list[dict]) -> None:
     """Rows as charts round them: to five digits."""
-    assert [{k: float(f"{v:.5g}") if isinstance(v, float) else v for k, v in row.items()} for row in expected] == found
+    assert [
+        {k: float(f"{v:.5g}") if isinstance(v, float) else v for k, v in row.items()}
+        for row in expected
+    ] == found
 
 
 def lines(*names: str) -> dict:
     """A chart of these names; the second is set apart, and a last one has no figure."""
     figures = (SURE, UNSURE, POINT, ENOUGH)
-    found = [Dot(name, figure, i == 1) for i, (name, figure) in enumerate(zip(names, figures, strict=False))]
-    return drawn(dots([*found, Dot("unknown", NOTHING)], title="Who", unit="Accuracy (%)", middle=63.0, what="Group", highlight="worst"))
+    found = [
+        Dot(name, figure, i == 1)
+        for i, (name, figure) in enumerate(zip(names, figures, strict=False))
+    ]
+    return drawn(
+        dots(
+            [*found, Dot("unknown", NOTHING)],
+            title="Who",
+            unit="Accuracy (%)",
+            middle=63.0,
+            what="Group",
+            highlight="worst",
+        )
+    )
 
 
 def test_every_known_figure_has_a_row_with_its_interval_and_its_people():
     chart = lines("north", "east", "south", "west")
     found = rows(chart["layer"][1], chart)
     assert [row["name"] for row in found] == ["north", "east", "south", "west"]
-    assert [(row["value"], row["low"], row["high"]) for row in found] == [(70, 65, 74), (40, 20.5, 61), (55, 55, 55), (50, 40, 60)]
-    assert [row["span"] for row in found] == ["65.0 to 74.0", "20.5 to 61.0", "none", "40.0 to 60.0"]
-    assert [row["people"] for row in found] == ["400", f"{FEW - 1} (fewer than {FEW})", "90", f"{FEW}"]
+    assert [(row["value"], row["low"], row["high"]) for row in found] == [
+        (70, 65, 74),
+        (40, 20.5, 61),
+        (55, 55, 55),
+        (50, 40, 60),
+    ]
+    assert [row["span"] for row in found] == [
+        "65.0 to 74.0",
+        "20.5 to 61.0",
+        "none",
+        "40.0 to 60.0",
+    ]
+    assert [row["people"] for row in found] == [
+        "400",
+        f"{FEW - 1} (fewer than {FEW})",
+        "90",
+        f"{FEW}",
+    ]
     assert [row["few"] for row in found] == [False, True, False, False]
     assert [row["method"] for row in found] == [OTHERS, "worst", OTHERS, OTHERS]
 
@@ -46,13 +78,25 @@ def test_every_known_figure_has_a_row_with_its_interval_and_its_people():
 def test_few_people_are_hollow_and_everybody_is_a_dashed_rule():
     chart = lines("north", "east")
     everybody, interval, filled, hollow = chart["layer"]
-    assert [layer["mark"]["type"] for layer in chart["layer"]] == ["rule", "rule", "circle", "point"]
+    assert [layer["mark"]["type"] for layer in chart["layer"]] == [
+        "rule",
+        "rule",
+        "circle",
+        "point",
+    ]
     assert rows(everybody, chart) == [{"value": 63.0}]
     assert everybody["mark"]["strokeDash"] == [4, 3]
-    assert (filled["transform"], hollow["transform"]) == ([{"filter": "!datum.few"}], [{"filter": "datum.few"}])
+    assert (filled["transform"], hollow["transform"]) == (
+        [{"filter": "!datum.few"}],
+        [{"filter": "datum.few"}],
+    )
     assert hollow["mark"]["filled"] is False
-    assert filled["mark"]["opacity"] == hollow["mark"]["opacity"] == 1  # seen through, hollow and filled would look alike
-    assert (interval["encoding"]["x"]["field"], interval["encoding"]["x2"]["field"]) == ("low", "high")
+    # seen through, hollow and filled would look alike
+    assert filled["mark"]["opacity"] == hollow["mark"]["opacity"] == 1
+    assert (interval["encoding"]["x"]["field"], interval["encoding"]["x2"]["field"]) == (
+        "low",
+        "high",
+    )
     assert "2 with their intervals" in chart["description"]
 
 
@@ -60,7 +104,9 @@ def test_the_axis_holds_every_interval_and_everybody():
     scale = lines("north", "east")["layer"][1]["encoding"]["x"]["scale"]
     assert scale["domain"] == [20, 80]  # from 20.5 to 74
     assert (scale["nice"], scale["zero"]) == (False, False)
-    alone = drawn(dots([Dot("a", SURE)], title="", unit="", middle=12.0, what="", highlight="worst"))
+    alone = drawn(
+        dots([Dot("a", SURE)], title="", unit="", middle=12.0, what="", highlight="worst")
+    )
     assert alone["layer"][1]["encoding"]["x"]["scale"]["domain"] == [0, 80]
 
 
@@ -100,7 +146,12 @@ def test_the_histogram_of_an_audit_counts_every_client_in_its_bin():
     chart = drawn(histogram(accuracies, mean=67.4, worst=61.0))
     bars, marks = chart["layer"]
     found = rows(bars, chart)
-    assert [(row["from"], row["to"], row["clients"]) for row in found] == [(61, 62, 2), (62, 63, 1), (70, 71, 1), (74, 75, 2)]
+    assert [(row["from"], row["to"], row["clients"]) for row in found] == [
+        (61, 62, 2),
+        (62, 63, 1),
+        (70, 71, 1),
+        (74, 75, 2),
+    ]
     assert found[0]["bin"] == "61 to 62 %"
     assert {row["base"] for row in found} == {0}
     assert bars["encoding"]["x"]["scale"]["domain"] == [60, 75]
@@ -131,7 +182,12 @@ def test_calibration_has_a_point_for_every_bin_that_is_shown(curves: Curves):
     chart = drawn(calibration(["a", "b", "c"], [2, 0], curves))
     even, line, points = chart["layer"]
     expected = [
-        {"method": "abc"[g], "stated": 100 * curves.score[g, b], "seen": 100 * curves.frequency[g, b], "people": int(curves.rows[g, b])}
+        {
+            "method": "abc"[g],
+            "stated": 100 * curves.score[g, b],
+            "seen": 100 * curves.frequency[g, b],
+            "people": int(curves.rows[g, b]),
+        }
         for g in (2, 0)
         for b in range(BINS)
         if curves.rows[g, b] > 0
@@ -140,8 +196,15 @@ def test_calibration_has_a_point_for_every_bin_that_is_shown(curves: Curves):
     same(rows(points, chart), expected)
     same(rows(line, chart), expected)
     assert rows(even, chart) == [{"stated": 0, "seen": 0}, {"stated": 100, "seen": 100}]
-    assert {axis: points["encoding"][axis]["scale"]["domain"] for axis in "xy"} == {"x": [0, 100], "y": [0, 100]}
-    assert points["encoding"]["color"]["scale"]["domain"] == points["encoding"]["shape"]["scale"]["domain"] == ["c", "a"]
+    assert {axis: points["encoding"][axis]["scale"]["domain"] for axis in "xy"} == {
+        "x": [0, 100],
+        "y": [0, 100],
+    }
+    assert (
+        points["encoding"]["color"]["scale"]["domain"]
+        == points["encoding"]["shape"]["scale"]["domain"]
+        == ["c", "a"]
+    )
     assert points["mark"]["filled"] is True
     assert points["mark"]["opacity"] == 1
 

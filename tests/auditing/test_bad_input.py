@@ -30,10 +30,18 @@ def test_empty_labels_and_predictions_are_counted_and_located():
     gaps = SMALL.astype({"y": object})
     gaps.loc[[16, 20], "y"] = None
     refused(
-        gaps, "Column 'y' must be filled in every row; 2 of 200 rows are empty, the first is row 17 (counting from 1, without the header)."
+        gaps,
+        "Column 'y' must be filled in every row; 2 of 200 rows are empty, the first is row 17"
+        " (counting from 1, without the header).",
     )
-    refused(SMALL.assign(p=SMALL["p"].where(SMALL.index != 3)), "1 of 200 rows is empty, the first is row 4")
-    refused(SMALL.assign(hospital=SMALL["hospital"].where(SMALL.index != 3)), "Column 'hospital' must be filled")
+    refused(
+        SMALL.assign(p=SMALL["p"].where(SMALL.index != 3)),
+        "1 of 200 rows is empty, the first is row 4",
+    )
+    refused(
+        SMALL.assign(hospital=SMALL["hospital"].where(SMALL.index != 3)),
+        "Column 'hospital' must be filled",
+    )
 
 
 def test_one_label_is_not_enough():
@@ -46,7 +54,10 @@ def test_quantities_are_not_audited():
 
 
 def test_predictions_must_be_in_the_words_of_the_labels():
-    refused(SMALL.assign(p=np.where(SMALL["p"], "yes", "no")), "The values of 'p' ('no', 'yes') are not those of 'y' ('0', '1')")
+    refused(
+        SMALL.assign(p=np.where(SMALL["p"], "yes", "no")),
+        "The values of 'p' ('no', 'yes') are not those of 'y' ('0', '1')",
+    )
     refused(SMALL, "It seems to hold scores", prediction="s")
 
 
@@ -56,7 +67,10 @@ def test_predictions_must_be_in_the_words_of_the_labels():
         (lambda s: 3 * s - 1, "holds -0."),
         (
             lambda s: s.where(s.index > 5),
-            "row 1 (counting from 1, without the header) is empty or not a number, and 5 more rows are invalid",
+            (
+                "row 1 (counting from 1, without the header) is empty or not a number, and 5 more"
+                " rows are invalid"
+            ),
         ),
         (lambda s: s.astype(str) + "!", "must hold numbers from 0 to 1"),
     ],
@@ -78,8 +92,16 @@ def test_names_of_labels_and_values_are_checked():
     refused(SMALL, "There is no label '2'.", favourable=2)
     words = {"0": "bad", "1": "good", 0: "bad", 1: "good"}
     named = SMALL.assign(y=SMALL.y.map(words), p=SMALL.p.map(words))
-    refused(named, "the labels 'bad' and 'good' do not say which that is. Name it: --favourable bad or --favourable good")
-    refused(SMALL, "There is no value 'femal' in column 'sex'. Did you mean 'female'?", unprivileged="femal")
+    refused(
+        named,
+        "the labels 'bad' and 'good' do not say which that is. Name it: --favourable bad or"
+        " --favourable good",
+    )
+    refused(
+        SMALL,
+        "There is no value 'femal' in column 'sex'. Did you mean 'female'?",
+        unprivileged="femal",
+    )
     refused(SMALL, "must be given with its column", unprivileged="B", sensitive=["sex", "race"])
 
 
@@ -102,7 +124,13 @@ def test_something_else_than_a_table_is_refused():
         (lambda y: y.map({0: " no", 1: "yes"}), lambda p: p.map({0: "no", 1: "yes "})),
         (lambda y: y + 10**30, lambda p: (p + 10**30).astype(str)),
     ],
-    ids=["text and float", "bool and int", "int and words of truth", "space around", "huge integers"],
+    ids=[
+        "text and float",
+        "bool and int",
+        "int and words of truth",
+        "space around",
+        "huge integers",
+    ],
 )
 def test_the_same_labels_in_other_clothes_are_the_same(label, prediction):
     y, p = SMALL["y"].astype(object), SMALL["p"].astype(object)
@@ -114,7 +142,9 @@ def test_the_same_labels_in_other_clothes_are_the_same(label, prediction):
 def test_a_prediction_that_is_never_a_label_is_wrong_and_said_so():
     strange = SMALL.assign(p=SMALL["p"].where(SMALL.index > 14, 2))
     found = evenly.audit(strange, **NAMES)
-    assert "Predicted '2', which never occurs as a label: 15 rows, counted as wrong." in found.warnings
+    assert (
+        "Predicted '2', which never occurs as a label: 15 rows, counted as wrong." in found.warnings
+    )
     assert found.about.favourable == "1"
     few = evenly.audit(strange, **NAMES, min_cell=20)
     assert any("as a label: fewer than 20 rows" in warning for warning in few.warnings)
@@ -161,7 +191,9 @@ def test_files_of_many_kinds_say_the_same(tmp_path: Path, name: str, content: by
 def test_parquet_says_the_same_whatever_the_types(tmp_path: Path):
     SMALL.to_parquet(tmp_path / "p.parquet")
     same(tmp_path / "p.parquet")
-    SMALL.astype({"sex": "category", "y": float, "race": "string"}).to_parquet(tmp_path / "q.parquet")
+    SMALL.astype({"sex": "category", "y": float, "race": "string"}).to_parquet(
+        tmp_path / "q.parquet"
+    )
     same(tmp_path / "q.parquet")
 
 
@@ -173,10 +205,22 @@ def test_parquet_says_the_same_whatever_the_types(tmp_path: Path):
         (csv_of(SMALL).replace(b"hospital 01", b"h\xf4pital", 1), "must be UTF-8 text, but line "),
         (csv_of(SMALL).decode().encode("utf-16"), "must be UTF-8 text, but its header"),
         (csv_of(SMALL) + b"one,two\n", "the same number of columns in every row"),
-        (csv_of(SMALL.rename(columns={"race": "sex"})), "column names must be different, but 'sex' occurs 2 times"),
-        (csv_of(SMALL).replace(b"hospital,", b"hopsital,"), "There is no column 'hospital'. Did you mean 'hopsital'?"),
-        (csv_of(SMALL.assign(s="high")), "Column 's' must hold numbers from 0 to 1, but p.csv holds 'high' there"),
-        (csv_of(SMALL.assign(p=SMALL["p"].where(SMALL.index != 8))), "Column 'p' must be filled in every row; 1 of 200 rows is empty"),
+        (
+            csv_of(SMALL.rename(columns={"race": "sex"})),
+            "column names must be different, but 'sex' occurs 2 times",
+        ),
+        (
+            csv_of(SMALL).replace(b"hospital,", b"hopsital,"),
+            "There is no column 'hospital'. Did you mean 'hopsital'?",
+        ),
+        (
+            csv_of(SMALL.assign(s="high")),
+            "Column 's' must hold numbers from 0 to 1, but p.csv holds 'high' there",
+        ),
+        (
+            csv_of(SMALL.assign(p=SMALL["p"].where(SMALL.index != 8))),
+            "Column 'p' must be filled in every row; 1 of 200 rows is empty",
+        ),
     ],
 )
 def test_broken_files_are_refused_with_a_sentence(tmp_path: Path, content: bytes, sentence: str):
@@ -185,7 +229,9 @@ def test_broken_files_are_refused_with_a_sentence(tmp_path: Path, content: bytes
 
 
 def test_dates_and_broken_archives_are_refused(tmp_path: Path):
-    refused(SMALL.assign(hospital=pd.Timestamp("2026-01-01")), "Column 'hospital' holds dates or times")
+    refused(
+        SMALL.assign(hospital=pd.Timestamp("2026-01-01")), "Column 'hospital' holds dates or times"
+    )
     whole = gzip.compress(csv_of(pd.concat([SMALL] * 50)))
     for content in (b"no archive", whole[: len(whole) // 2]):
         (tmp_path / "p.csv.gz").write_bytes(content)
@@ -194,7 +240,11 @@ def test_dates_and_broken_archives_are_refused(tmp_path: Path):
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path: Path):
-    for name, sentence in {"p.xlsx": "must be a .csv", "none.csv": "There is no file", "p.parquet": "could not be read as Parquet"}.items():
+    for name, sentence in {
+        "p.xlsx": "must be a .csv",
+        "none.csv": "There is no file",
+        "p.parquet": "could not be read as Parquet",
+    }.items():
         if name != "none.csv":
             written(tmp_path, b"no table", name)
         with pytest.raises(ValueError, match=sentence):

@@ -8,15 +8,25 @@ from evenly.auditing.views import ClientView, add_worst_rates, client_view
 from evenly.metrics import METRICS
 
 
-def seen(right: list[int], rows: list[int], *, min_cell: int = 10, anonymous: bool = False) -> ClientView:
+def seen(
+    right: list[int], rows: list[int], *, min_cell: int = 10, anonymous: bool = False
+) -> ClientView:
     wrong = np.array(rows) - right
     tables = np.stack([np.array(right), wrong], axis=-1)[:, None, None, :]
     tables = np.concatenate([tables, np.zeros_like(tables)], axis=2)
-    return client_view("site", tuple(f"k{i}" for i in range(len(rows))), tables, min_cell=min_cell, few=30, anonymous=anonymous)
+    return client_view(
+        "site",
+        tuple(f"k{i}" for i in range(len(rows))),
+        tables,
+        min_cell=min_cell,
+        few=30,
+        anonymous=anonymous,
+    )
 
 
 def test_clients_come_with_the_worst_served_first_and_the_larger_of_equals():
-    view = seen([40, 20, 30, 40, 5], [50, 40, 60, 50, 8])  # 80, 50, 50 and 80 %, and two that are hidden
+    # 80, 50, 50 and 80 %, and two that are hidden
+    view = seen([40, 20, 30, 40, 5], [50, 40, 60, 50, 8])
     assert view.hidden.cells.tolist() == [False, True, False, False, True]
     assert view.worst_first() == [2, 0, 3]
     assert view.rows.tolist() == [50, 0, 60, 50, 0]
@@ -28,7 +38,8 @@ def test_clients_come_with_the_worst_served_first_and_the_larger_of_equals():
 
 
 def test_shown_clients_with_fewer_than_thirty_rows_are_counted():
-    assert seen([10, 10, 10, 2, 20], [29, 30, 31, 4, 29]).few == 1  # of two with 29, one is hidden beside the one with 4
+    # of two with 29, one is hidden beside the one with 4
+    assert seen([10, 10, 10, 2, 20], [29, 30, 31, 4, 29]).few == 1
     assert seen([10, 10, 10], [29, 30, 31]).few == 1
 
 
@@ -38,11 +49,17 @@ def test_hidden_clients_count_where_they_are_more_than_the_figures_over_all(hidd
     assert int(view.hidden.cells.sum()) == hidden
     few = hidden <= len(METRICS)
     assert view.clients_in_summary == (12 if few else 12 + hidden)
-    assert view.summary["average_devices"].value == pytest.approx(60 if few else (12 * 60 + hidden * 80) / (12 + hidden))
+    assert view.summary["average_devices"].value == pytest.approx(
+        60 if few else (12 * 60 + hidden * 80) / (12 + hidden)
+    )
 
 
 def test_numbers_instead_of_names_begin_with_the_largest_client():
-    assert seen([1, 1, 1], [50, 70, 60], anonymous=True).names == ("client 3", "client 1", "client 2")
+    assert seen([1, 1, 1], [50, 70, 60], anonymous=True).names == (
+        "client 3",
+        "client 1",
+        "client 2",
+    )
     assert seen([1] * 10, [50] * 10, anonymous=True).names[:2] == ("client 01", "client 02")
     assert seen([1] * 2, [50] * 2).names == ("k0", "k1")
 
@@ -54,8 +71,13 @@ def test_ten_clients_have_intervals_from_resampling(clients: int, ranged: bool):
         {"average", "average_devices", "variance", "std", "gini"} if ranged else set()
     )
     if ranged:
-        mean, shares = view.summary["average_devices"], np.array([50 + 4 * k for k in range(clients)])
-        assert (mean.high - mean.low) / 2 == pytest.approx(1.96 * shares.std() / np.sqrt(clients), rel=0.1)
+        mean, shares = (
+            view.summary["average_devices"],
+            np.array([50 + 4 * k for k in range(clients)]),
+        )
+        assert (mean.high - mean.low) / 2 == pytest.approx(
+            1.96 * shares.std() / np.sqrt(clients), rel=0.1
+        )
         assert mean.low < mean.value == shares.mean() < mean.high
         assert mean.rows == 1000
         assert view.summary["worst10"].rows == 100
@@ -63,14 +85,23 @@ def test_ten_clients_have_intervals_from_resampling(clients: int, ranged: bool):
 
 def test_a_tenth_has_an_interval_where_it_is_more_than_one_client():
     ends = [seen([50 + 2 * k for k in range(n)], [100] * n).summary for n in (19, 20)]
-    assert [found["worst10"].has_interval for found in ends] == [found["best10"].has_interval for found in ends] == [False, True]
+    assert (
+        [found["worst10"].has_interval for found in ends]
+        == [found["best10"].has_interval for found in ends]
+        == [False, True]
+    )
     assert not ends[1]["min"].has_interval
 
 
-def test_very_many_clients_are_drawn_less_often_and_at_last_not_at_all(monkeypatch: pytest.MonkeyPatch):
+def test_very_many_clients_are_drawn_less_often_and_at_last_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+):
     for most, ranged in {100 * 12: True, 100 * 12 - 1: False}.items():
         monkeypatch.setattr(views, "MOST_DRAWS", most)
-        assert seen([50 + 4 * k for k in range(12)], [100] * 12).summary["variance"].has_interval == ranged
+        assert (
+            seen([50 + 4 * k for k in range(12)], [100] * 12).summary["variance"].has_interval
+            == ranged
+        )
 
 
 def test_where_every_client_is_hidden_nothing_is_known():
@@ -86,7 +117,14 @@ def test_ten_thousand_clients_are_listed(clients: int, listed: bool):
 
 def rated(*tables: list[list[int]], min_cell: int = 10) -> dict[str, float]:
     units = np.array(tables)[:, None]
-    view = client_view("site", tuple(map(str, range(len(units)))), units, min_cell=min_cell, few=30, anonymous=False)
+    view = client_view(
+        "site",
+        tuple(map(str, range(len(units)))),
+        units,
+        min_cell=min_cell,
+        few=30,
+        anonymous=False,
+    )
     return dict(add_worst_rates(view, units, min_cell).worst_rates)
 
 
@@ -103,5 +141,6 @@ def test_rates_of_the_worst_are_not_told_where_one_label_has_few_people(few: int
     good = [[90, 10], [10, 90]]
     assert bool(rated(good, favourable)) == told
     assert bool(rated(good, unfavourable)) == told
-    assert bool(rated([[90, 10], [0, few]], [[12, 28], [30, 10]])) == told  # what all others have follows from everybody's
+    # what all others have follows from everybody's
+    assert bool(rated([[90, 10], [0, few]], [[12, 28], [30, 10]])) == told
     assert bool(rated([[few, 0], [10, 90]], [[12, 28], [30, 10]])) == told

@@ -9,7 +9,18 @@ from typer.testing import CliRunner
 from evenly.cli import app
 from tests.auditing.invented import predictions
 
-ASKED = ["--client", "hospital", "--label", "y", "--prediction", "p", "--sensitive", "sex,race", "--score", "s"]
+ASKED = [
+    "--client",
+    "hospital",
+    "--label",
+    "y",
+    "--prediction",
+    "p",
+    "--sensitive",
+    "sex,race",
+    "--score",
+    "s",
+]
 
 
 @pytest.fixture
@@ -36,12 +47,31 @@ def test_one_file_in_and_one_report_out(table: Path):
 
 
 def test_json_is_all_there_is_on_stdout(table: Path):
-    done = ran(str(table), *ASKED, "--json", "--out", "out", "--min-cell", "0", "--anonymous", "--favourable", "0")
+    done = ran(
+        str(table),
+        *ASKED,
+        "--json",
+        "--out",
+        "out",
+        "--min-cell",
+        "0",
+        "--anonymous",
+        "--favourable",
+        "0",
+    )
     found = json.loads(done.stdout)
     assert found["schema"] == 1
     assert found["audited"]["favourable"] == "0"
     assert found["report"] == "out/report.html"
-    assert {row["level"] for row in found["rows"]} == {"model", "clients", "client", "column", "group", "intersections", "intersection"}
+    assert {row["level"] for row in found["rows"]} == {
+        "model",
+        "clients",
+        "client",
+        "column",
+        "group",
+        "intersections",
+        "intersection",
+    }
     assert not [row for row in found["rows"] if row["name"].startswith("hospital 0")]
 
 
@@ -53,7 +83,10 @@ def test_mistakes_are_one_sentence_and_nothing_is_lost(table: Path):
     Path("out/report.html").write_text("of an experiment")
     assert "that no audit wrote" in ran(str(table), *ASKED, "--out", "out", code=2).output
     assert Path("out/report.html").read_text() == "of an experiment"
-    assert "must be given once for each" in ran(str(table), *ASKED, "--unprivileged", "a", "--unprivileged", "b", code=2).output
+    assert (
+        "must be given once for each"
+        in ran(str(table), *ASKED, "--unprivileged", "a", "--unprivileged", "b", code=2).output
+    )
 
 
 def test_the_audited_file_is_never_replaced(table: Path):

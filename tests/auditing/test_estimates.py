@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from evenly.auditing.estimates import NOTHING, AuditRows, Estimate, count_rows, estimates, newcombe, rate_ends, resampled_interval
+from evenly.auditing.estimates import (
+    NOTHING,
+    AuditRows,
+    Estimate,
+    count_rows,
+    estimates,
+    newcombe,
+    rate_ends,
+    resampled_interval,
+)
 from evenly.metrics.statistics import MOST_BLOCKS
 from evenly.report.values import wilson
 
@@ -37,8 +46,13 @@ def share(tables: np.ndarray) -> np.ndarray:
 
 
 def test_ten_clients_are_resampled_and_nine_are_not():
-    """The clients are all of one kind, so that drawing clients finds far wider intervals than drawing people."""
-    clients, people = (float(found.high[0] - found.low[0]) for found in (resampled_interval(halves(n), share) for n in (10, 9)))
+    """The clients are all of one kind, so that drawing clients finds far wider intervals than
+    drawing people.
+    """
+    clients, people = (
+        float(found.high[0] - found.low[0])
+        for found in (resampled_interval(halves(n), share) for n in (10, 9))
+    )
     assert clients == pytest.approx(2 * 1.96 * 0.5 / np.sqrt(10), rel=0.1)
     assert people == pytest.approx(2 * 1.96 * 0.5 / np.sqrt(180), rel=0.1)
 
@@ -51,7 +65,8 @@ def test_a_rate_has_the_wider_of_both_intervals():
         min_cell, most = wilson(share(total), total.sum((-2, -1)))
         assert ((low < min_cell - 0.1) & (high > most + 0.1)).all() == (units == 10)
         assert (low == min_cell).all() == (high == most).all() == (units == 9)
-    same = np.repeat(np.array([[[[10, 10], [0, 0]]]]), 10, axis=0)  # clients that are all alike: only chance is left
+    # clients that are all alike: only chance is left
+    same = np.repeat(np.array([[[[10, 10], [0, 0]]]]), 10, axis=0)
     ends = rate_ends(same, np.array([0.5]), np.array([200]), share)
     np.testing.assert_allclose(ends, wilson(np.array([0.5]), np.array([200])))
 
@@ -60,8 +75,12 @@ def test_newcombes_interval_joins_the_distances_to_wilsons_ends():
     share_of, rows = np.array([[0.8, 0.6], [0.1, 0.9]]), np.array([[70, 80], [20, 30]])
     low, high = newcombe(share_of, rows)
     for i in range(2):
-        ends = [wilson(np.array([p]), np.array([n])) for p, n in zip(share_of[i], rows[i], strict=True)]
-        (first_low, first_high), (second_low, second_high) = ((float(a[0]), float(b[0])) for a, b in ends)
+        ends = [
+            wilson(np.array([p]), np.array([n])) for p, n in zip(share_of[i], rows[i], strict=True)
+        ]
+        (first_low, first_high), (second_low, second_high) = (
+            (float(a[0]), float(b[0])) for a, b in ends
+        )
         p, q = share_of[i]
         assert low[i] == pytest.approx(p - q - np.hypot(p - first_low, second_high - q))
         assert high[i] == pytest.approx(p - q + np.hypot(first_high - p, q - second_low))
@@ -84,11 +103,21 @@ def test_rows_are_counted_by_client_or_block_of_clients(clients: int, grouped: b
     client = draw.integers(0, clients, rows)
     client[:3] = 0, 1, clients - 1
     group, label, outcome = (draw.integers(0, n, rows) for n in (4, 3, 3))
-    found = count_rows(AuditRows(client, group if grouped else None, label, outcome), clients=clients, groups=4 if grouped else 1, kinds=3)
+    found = count_rows(
+        AuditRows(client, group if grouped else None, label, outcome),
+        clients=clients,
+        groups=4 if grouped else 1,
+        kinds=3,
+    )
     own, none = group if grouped else np.zeros(rows, int), np.zeros(rows, int)
     units = min(clients, MOST_BLOCKS)
-    np.testing.assert_array_equal(found.units, looped([client % units, own, label, outcome], (units, 4 if grouped else 1, 3, 3)))
-    np.testing.assert_array_equal(found.clients, looped([client, none, label, outcome], (clients, 1, 3, 3)))
+    np.testing.assert_array_equal(
+        found.units,
+        looped([client % units, own, label, outcome], (units, 4 if grouped else 1, 3, 3)),
+    )
+    np.testing.assert_array_equal(
+        found.clients, looped([client, none, label, outcome], (clients, 1, 3, 3))
+    )
     np.testing.assert_array_equal(found.groups, found.units.sum(0))
 
 

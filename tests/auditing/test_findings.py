@@ -1,10 +1,20 @@
-"""The sentences of an audit on audits that are put together by hand: each on both sides of what decides it."""
+"""The sentences of an audit on audits that are put together by hand: each on both sides of what
+decides it.
+"""
 
 import numpy as np
 import pytest
 
 from evenly.auditing.estimates import NOTHING, Estimate
-from evenly.auditing.findings import cautions, findings, interval_words, percent, points, protection_words, whom_of
+from evenly.auditing.findings import (
+    cautions,
+    findings,
+    interval_words,
+    percent,
+    points,
+    protection_words,
+    whom_of,
+)
 from evenly.auditing.views import ClientGaps
 from evenly.report.opening import NOTABLE_NOISE
 from evenly.report.worst_served import CHANCE, SHOWN, Trivial
@@ -54,13 +64,26 @@ def test_it_is_said_what_was_resampled(clients: int | None, words: str):
 
 def test_the_worst_served_client_opens_the_page_with_its_rates():
     view = client_view([rate(80.0), rate(60.0, 40)], worst_rates={"tpr": 70.0, "fpr": 20.0})
-    found = whom_of(audit(clients=view, whole={"accuracy": rate(75.0, 1000), "tpr": rate(65.0), "fpr": rate(25.0)}))
+    found = whom_of(
+        audit(
+            clients=view, whole={"accuracy": rate(75.0, 1000), "tpr": rate(65.0), "fpr": rate(25.0)}
+        )
+    )
     assert found.client is not None
     assert found.client[:3] == ("site “b”", 40, 60.0)
-    assert (found.client.low, found.client.high, found.client.tpr, found.client.fpr) == (55, 65, 70, 20)
+    assert (found.client.low, found.client.high, found.client.tpr, found.client.fpr) == (
+        55,
+        65,
+        70,
+        20,
+    )
     assert (found.client.average, found.client.among) == (75, "")
     assert (found.whole.accuracy, found.whole.tpr, found.whole.fpr) == (75, 65, 25)
-    assert (found.favourable, found.unit, found.measured) == ("1", "people", "All 1,000 rows of people.csv.")
+    assert (found.favourable, found.unit, found.measured) == (
+        "1",
+        "people",
+        "All 1,000 rows of people.csv.",
+    )
 
 
 def test_rates_that_are_not_told_are_not_known():
@@ -72,7 +95,9 @@ def test_rates_that_are_not_told_are_not_known():
 
 def test_one_client_that_is_shown_is_not_the_worst_of_any():
     assert whom_of(audit(clients=client_view([rate(80.0), rate(60.0)], gone=[1]))).client is None
-    three = whom_of(audit(clients=client_view([rate(80.0), rate(60.0), rate(70.0)], gone=[1]))).client
+    three = whom_of(
+        audit(clients=client_view([rate(80.0), rate(60.0), rate(70.0)], gone=[1]))
+    ).client
     assert three is not None
     assert (three.name, three.among) == ("site “c”", SHOWN)
 
@@ -81,7 +106,9 @@ def test_one_client_that_is_shown_is_not_the_worst_of_any():
 def test_a_client_is_named_only_where_clients_are_listed(clients: int, named: bool):
     view = client_view([rate(80.0)] * clients)
     assert (whom_of(audit(clients=view)).client is not None) == named
-    assert said(cautions(audit(clients=view)), "There are 10,001 clients, more than 10,000") != named
+    assert (
+        said(cautions(audit(clients=view)), "There are 10,001 clients, more than 10,000") != named
+    )
 
 
 @pytest.mark.parametrize(("people", "worst"), [(29, "m"), (30, "f")])
@@ -92,17 +119,38 @@ def test_groups_of_few_people_are_named_last(people: int, worst: str):
 
 
 def test_the_worst_group_is_of_those_with_a_value_and_a_figure():
-    view = group_view(("f", "m", "x", "(missing)"), accuracy=(rate(81.0), rate(80.0), NOTHING, rate(20.0)))
-    rates = dict(view.rates, tpr=(rate(11.0), rate(12.0), NOTHING, NOTHING), fpr=(rate(21.0), rate(22.0), NOTHING, NOTHING))
+    view = group_view(
+        ("f", "m", "x", "(missing)"), accuracy=(rate(81.0), rate(80.0), NOTHING, rate(20.0))
+    )
+    rates = dict(
+        view.rates,
+        tpr=(rate(11.0), rate(12.0), NOTHING, NOTHING),
+        fpr=(rate(21.0), rate(22.0), NOTHING, NOTHING),
+    )
     found = whom_of(audit(view._replace(rates=rates))).group
     assert found is not None
-    assert (found.name, found.tpr, found.fpr, found.among, found.average) == ("sex “m”", 12, 22, "", 80)
-    assert whom_of(audit(group_view(("f", "m", "(missing)"), accuracy=(rate(81.0), NOTHING, rate(20.0))))).group is None
+    assert (found.name, found.tpr, found.fpr, found.among, found.average) == (
+        "sex “m”",
+        12,
+        22,
+        "",
+        80,
+    )
+    assert (
+        whom_of(
+            audit(group_view(("f", "m", "(missing)"), accuracy=(rate(81.0), NOTHING, rate(20.0))))
+        ).group
+        is None
+    )
 
 
 def test_the_worst_of_several_columns_is_said_to_be_of_what_is_shown_if_a_group_is_hidden():
-    race = group_view(("A", "B", "C"), title="race", gone=[2], accuracy=(rate(79.0), rate(90.0), NOTHING))
-    crossed = group_view(("sex=f, race=A", "sex=m, race=A"), accuracy=(rate(75.0), rate(85.0)), unprivileged=None)
+    race = group_view(
+        ("A", "B", "C"), title="race", gone=[2], accuracy=(rate(79.0), rate(90.0), NOTHING)
+    )
+    crossed = group_view(
+        ("sex=f, race=A", "sex=m, race=A"), accuracy=(rate(75.0), rate(85.0)), unprivileged=None
+    )
     found = whom_of(audit(group_view(), race, intersections=crossed))
     assert found.group is not None
     assert found.intersection is not None
@@ -117,16 +165,20 @@ def test_the_worst_of_several_columns_is_said_to_be_of_what_is_shown_if_a_group_
 def test_a_tenth_of_clients_is_told_where_it_is_more_than_one(clients: int, told: bool):
     ends = {"worst10": rate(60.0), "best10": rate(95.0)}
     sentence = (
-        "For the tenth of clients that it serves worst (2 of 20 by site) it is right for 60.0 % (95 % interval 55.0 to 65.0) on average; "
-        "for the tenth that it serves best, for 95.0 %."
+        "For the tenth of clients that it serves worst (2 of 20 by site) it is right for 60.0 % (95"
+        " % interval 55.0 to 65.0) on average; for the tenth that it serves best, for 95.0 %."
     )
-    assert (sentence in findings(audit(clients=client_view([rate(80.0)] * clients, summary=ends)))) == told
+    assert (
+        sentence in findings(audit(clients=client_view([rate(80.0)] * clients, summary=ends)))
+    ) == told
 
 
 @pytest.mark.parametrize("missing", ["worst10", "best10"])
 def test_a_tenth_that_is_hidden_is_not_compared(missing: str):
     ends = {name: rate(60.0) for name in ("worst10", "best10") if name != missing}
-    assert not said(findings(audit(clients=client_view([rate(80.0)] * 20, summary=ends))), "For the tenth")
+    assert not said(
+        findings(audit(clients=client_view([rate(80.0)] * 20, summary=ends))), "For the tenth"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,8 +193,14 @@ def test_a_tenth_that_is_hidden_is_not_compared(missing: str):
 def test_a_ratio_below_four_fifths_is_told(ratio: Estimate, told: str):
     view = group_view(gaps={"spd": LOW, "eod": Estimate(0.1, 0.05, 0.15), "impact_ratio": ratio})
     assert findings(audit(view))[-2:] == [
-        f"People with sex “f” are predicted “1” 20.0 points less often than all others {INTERVAL}{told}.",
-        "Of those labelled “1”, people with sex “f” are predicted so 10.0 points more often than all others (95 % interval +5.0 to +15.0).",
+        (
+            "People with sex “f” are predicted “1” 20.0 points less often than all others"
+            f" {INTERVAL}{told}."
+        ),
+        (
+            "Of those labelled “1”, people with sex “f” are predicted so 10.0 points more often"
+            " than all others (95 % interval +5.0 to +15.0)."
+        ),
     ]
 
 
@@ -151,8 +209,14 @@ def test_a_gap_that_is_not_known_is_not_told():
     silent = "No comparison by sex is possible, because one side has too few people."
     assert findings(audit(group_view(gaps={"eod": LOW})))[-1] == silent
     assert findings(audit(group_view(has_favourable=False), favourable=None))[-1] == silent
-    found = findings(audit(group_view(has_favourable=False, gaps={"acc_diff": LOW}), favourable=None))
-    assert found[-1] == f"The model is right for people with sex “f” 20.0 points less often than all others {INTERVAL}."
+    found = findings(
+        audit(group_view(has_favourable=False, gaps={"acc_diff": LOW}), favourable=None)
+    )
+    assert (
+        found[-1]
+        == "The model is right for people with sex “f” 20.0 points less often than all others"
+        f" {INTERVAL}."
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,14 +225,29 @@ def test_a_gap_that_is_not_known_is_not_told():
         (Estimate(0.0004, -0.1, 0.1), "as often as all others (95 % interval −10.0 to +10.0)."),
         (Estimate(-0.0004), "as often as all others (no interval)."),
         (Estimate(5e-4), "0.1 points more often than all others (no interval)."),
-        (Estimate(0.1, 0.0, 0.2), f"10.0 points more often than all others (95 % interval 0.0 to +20.0){CHANCE}."),
-        (Estimate(-0.1, -0.2, 0.0), f"10.0 points less often than all others (95 % interval −20.0 to 0.0){CHANCE}."),
-        (Estimate(0.1, 0.01, 0.2), "10.0 points more often than all others (95 % interval +1.0 to +20.0)."),
-        (Estimate(-0.1, -0.2, -0.01), "10.0 points less often than all others (95 % interval −20.0 to −1.0)."),
+        (
+            Estimate(0.1, 0.0, 0.2),
+            f"10.0 points more often than all others (95 % interval 0.0 to +20.0){CHANCE}.",
+        ),
+        (
+            Estimate(-0.1, -0.2, 0.0),
+            f"10.0 points less often than all others (95 % interval −20.0 to 0.0){CHANCE}.",
+        ),
+        (
+            Estimate(0.1, 0.01, 0.2),
+            "10.0 points more often than all others (95 % interval +1.0 to +20.0).",
+        ),
+        (
+            Estimate(-0.1, -0.2, -0.01),
+            "10.0 points less often than all others (95 % interval −20.0 to −1.0).",
+        ),
     ],
 )
 def test_words_on_a_gap_go_no_further_than_its_interval(gap: Estimate, words: str):
-    assert findings(audit(group_view(gaps={"spd": gap})))[-1] == f"People with sex “f” are predicted “1” {words}"
+    assert (
+        findings(audit(group_view(gaps={"spd": gap})))[-1]
+        == f"People with sex “f” are predicted “1” {words}"
+    )
 
 
 def client_gaps(*spd: Estimate) -> ClientGaps:
@@ -177,26 +256,45 @@ def client_gaps(*spd: Estimate) -> ClientGaps:
 
 def test_the_gap_within_clients_is_told_of_two_or_more():
     below, touches, unsure, unknown = LOW, Estimate(-0.2, -0.3, 0.0), Estimate(-0.2), NOTHING
-    start = "Within the {} clients with enough people of both kinds, the difference is −5.0 points on average (95 % interval −8.0 to −2.0)"
+    start = (
+        "Within the {} clients with enough people of both kinds, the difference is −5.0 points on"
+        " average (95 % interval −8.0 to −2.0)"
+    )
     for gaps, words in {
-        (below, touches, unsure, unknown): f"{start.format(3)}; in 1 of them the whole interval lies below 0.",
+        (
+            below,
+            touches,
+            unsure,
+            unknown,
+        ): f"{start.format(3)}; in 1 of them the whole interval lies below 0.",
         (touches, unsure): f"{start.format(2)}.",
     }.items():
-        assert words in findings(audit(group_view(gaps={"spd": LOW}, client_gaps=client_gaps(*gaps))))
+        assert words in findings(
+            audit(group_view(gaps={"spd": LOW}, client_gaps=client_gaps(*gaps)))
+        )
     for gaps in ((below, unknown), ()):
-        assert not said(findings(audit(group_view(gaps={"spd": LOW}, client_gaps=client_gaps(*gaps)))), "Within the")
+        assert not said(
+            findings(audit(group_view(gaps={"spd": LOW}, client_gaps=client_gaps(*gaps)))),
+            "Within the",
+        )
 
 
 def test_intersections_have_extremes_where_there_are_two():
     names = ("sex=f, race=A", "sex=f, race=B", "sex=m, race=A")
-    rates = {"selection_rate": (rate(60.0), rate(20.0), rate(40.0)), "accuracy": (rate(70.0), NOTHING, rate(90.0))}
+    rates = {
+        "selection_rate": (rate(60.0), rate(20.0), rate(40.0)),
+        "accuracy": (rate(70.0), NOTHING, rate(90.0)),
+    }
     crossed = group_view(names, rates=rates, unprivileged=None)
-    assert findings(audit(intersections=crossed))[-1] == (
-        "“1” is predicted for 20.0 % of sex=f, race=B and for 60.0 % of sex=f, race=A, the extremes of 3 intersections."
+    assert (
+        findings(audit(intersections=crossed))[-1]
+        == "“1” is predicted for 20.0 % of sex=f, race=B and for 60.0 % of sex=f, race=A, the"
+        " extremes of 3 intersections."
     )
-    assert findings(audit(intersections=crossed, favourable=None))[-1] == (
-        "The model is right for 70.0 % of sex=f, race=A and for 90.0 % of sex=m, race=A, the extremes of the 2 intersections "
-        "that are shown."
+    assert (
+        findings(audit(intersections=crossed, favourable=None))[-1]
+        == "The model is right for 70.0 % of sex=f, race=A and for 90.0 % of sex=m, race=A, the"
+        " extremes of the 2 intersections that are shown."
     )
     one = crossed._replace(rates={**rates, "selection_rate": (rate(60.0), NOTHING, NOTHING)})
     assert not said(findings(audit(intersections=one)), "extremes")
@@ -207,14 +305,20 @@ def test_intersections_have_extremes_where_there_are_two():
 
 def summarise_scores(*bias: float, auc: Estimate = AUC) -> list[str]:
     """What is said of scores whose means are off by so much, group by group."""
-    view = group_view([f"g{i}" for i in range(len(bias))], scores={"bias": tuple(map(Estimate, bias))})
+    view = group_view(
+        [f"g{i}" for i in range(len(bias))], scores={"bias": tuple(map(Estimate, bias))}
+    )
     whole = {"accuracy": rate(80.0), "auc": auc, "ece": Estimate(0.05)}
     return [sentence for sentence in findings(audit(view, whole=whole)) if "score" in sentence]
 
 
 def test_the_auc_is_told_where_it_is_known():
-    assert summarise_scores(0.0) == ["The score's AUC is 0.700 (95 % interval 0.600 to 0.800), its calibration error 0.050."]
-    assert summarise_scores(0.0, auc=Estimate(0.7)) == ["The score's AUC is 0.700, its calibration error 0.050."]
+    assert summarise_scores(0.0) == [
+        "The score's AUC is 0.700 (95 % interval 0.600 to 0.800), its calibration error 0.050."
+    ]
+    assert summarise_scores(0.0, auc=Estimate(0.7)) == [
+        "The score's AUC is 0.700, its calibration error 0.050."
+    ]
     assert summarise_scores(0.0, auc=NOTHING) == []
     assert not said(findings(audit(group_view())), "score")
 
@@ -222,14 +326,25 @@ def test_the_auc_is_told_where_it_is_known():
 @pytest.mark.parametrize(
     ("bias", "words"),
     [
-        ((0.01, 0.02, -0.0199), "For sex “g1” scores are 2.0 points too high on average (no interval)."),
-        ((0.03, -0.05, 0.04), "For sex “g1” scores are 5.0 points too low on average (no interval)."),
-        ((float("nan"), 0.03), "For sex “g1” scores are 3.0 points too high on average (no interval)."),
+        (
+            (0.01, 0.02, -0.0199),
+            "For sex “g1” scores are 2.0 points too high on average (no interval).",
+        ),
+        (
+            (0.03, -0.05, 0.04),
+            "For sex “g1” scores are 5.0 points too low on average (no interval).",
+        ),
+        (
+            (float("nan"), 0.03),
+            "For sex “g1” scores are 3.0 points too high on average (no interval).",
+        ),
         ((0.0199, -0.01), None),
         ((float("nan"), float("nan")), None),
     ],
 )
-def test_scores_that_are_clearly_off_are_told_of_the_group_where_they_are_so_most(bias: tuple[float, ...], words: str | None):
+def test_scores_that_are_clearly_off_are_told_of_the_group_where_they_are_so_most(
+    bias: tuple[float, ...], words: str | None
+):
     assert summarise_scores(*bias)[1:] == ([] if words is None else [words])
 
 
@@ -242,7 +357,10 @@ def test_a_tenth_of_few_clients_is_one_client(clients: int, told: bool):
     assert (words in cautions(audit(clients=client_view([rate(80.0)] * clients)))) == told
 
 
-@pytest.mark.parametrize(("few", "words"), [(0, None), (1, "1 of 10 clients has fewer than 30 rows"), (3, "3 of 10 clients have fewer")])
+@pytest.mark.parametrize(
+    ("few", "words"),
+    [(0, None), (1, "1 of 10 clients has fewer than 30 rows"), (3, "3 of 10 clients have fewer")],
+)
 def test_clients_with_few_rows_are_counted(few: int, words: str | None):
     found = cautions(audit(clients=client_view([rate(80.0)] * 10, few=few)))
     assert said(found, words) if words else not said(found, "fewer than 30 rows")
@@ -262,7 +380,9 @@ def test_clients_with_few_rows_are_counted(few: int, words: str | None):
         (10, 8.0, np.nan, None),
     ],
 )
-def test_a_variance_that_few_rows_explain_is_told(clients: int, total: float, noise: float, part: str | None):
+def test_a_variance_that_few_rows_explain_is_told(
+    clients: int, total: float, noise: float, part: str | None
+):
     figures = {"variance": Estimate(total), "variance_noise": Estimate(noise)}
     found = cautions(audit(clients=client_view([rate(80.0)] * clients, summary=figures)))
     chance = "would occur by chance with this number of rows even if all were served equally."
@@ -273,18 +393,41 @@ def test_a_variance_that_few_rows_explain_is_told(clients: int, total: float, no
 
 def test_rates_of_few_people_are_counted_over_all_views():
     few, enough, unknown = rate(80.0, 29), rate(80.0, 30), NOTHING
-    one, none = (group_view(accuracy=(first, enough, unknown), names="abc", has_favourable=False) for first in (few, enough))
-    assert "1 rate of a group rests on fewer than 30 people and can vary strongly by chance." in cautions(audit(one, none))
-    assert "2 rates of groups rest on fewer than 30 people and can vary strongly by chance." in cautions(audit(one, intersections=one))
+    one, none = (
+        group_view(accuracy=(first, enough, unknown), names="abc", has_favourable=False)
+        for first in (few, enough)
+    )
+    assert (
+        "1 rate of a group rests on fewer than 30 people and can vary strongly by chance."
+        in cautions(audit(one, none))
+    )
+    assert (
+        "2 rates of groups rest on fewer than 30 people and can vary strongly by chance."
+        in cautions(audit(one, intersections=one))
+    )
     assert not said(cautions(audit(none, intersections=none)), "fewer than 30")
 
 
 def test_who_was_chosen_by_the_figures_is_named():
-    sex, race = group_view(by_default=True), group_view(("A", "B"), title="race", by_default=True, unprivileged=1)
-    alone, both = "for sex “f”, so this group is compared with all others.", "for sex “f” and race “B”, so these groups are compared"
-    assert said(cautions(audit(sex)), f"The model predicts “1” least often {alone} To test a hypothesis, name the value")
-    assert said(cautions(audit(sex, race, favourable=None)), f"The model is right least often {both}")
-    assert said(cautions(audit(sex, race._replace(by_default=False))), f"The model predicts “1” least often {alone}")
+    sex, race = (
+        group_view(by_default=True),
+        group_view(("A", "B"), title="race", by_default=True, unprivileged=1),
+    )
+    alone, both = (
+        "for sex “f”, so this group is compared with all others.",
+        "for sex “f” and race “B”, so these groups are compared",
+    )
+    assert said(
+        cautions(audit(sex)),
+        f"The model predicts “1” least often {alone} To test a hypothesis, name the value",
+    )
+    assert said(
+        cautions(audit(sex, race, favourable=None)), f"The model is right least often {both}"
+    )
+    assert said(
+        cautions(audit(sex, race._replace(by_default=False))),
+        f"The model predicts “1” least often {alone}",
+    )
     assert not said(cautions(audit(race._replace(by_default=False))), "least often")
 
 
@@ -293,15 +436,23 @@ def test_what_is_hidden_is_counted():
     crossed = group_view(("a", "b"), partly=[0, 1], unprivileged=None)
     assert cautions(audit(group_view())) == []
     assert cautions(audit(sex)) == [
-        "2 groups are not shown: 2 rest on fewer than 10 people. Of 1 more group, rates that rest on fewer than 10 people with one label "
-        "are hidden, and so is accuracy, which could reveal their number."
+        "2 groups are not shown: 2 rest on fewer than 10 people. Of 1 more group, rates that rest"
+        " on fewer than 10 people with one label are hidden, and so is accuracy, which could reveal"
+        " their number."
     ]
     assert said(cautions(audit(sex, intersections=crossed)), "Of 3 more groups, rates that rest on")
-    assert cautions(audit(group_view(gone=[0, 1]))) == ["2 groups are not shown: 2 rest on fewer than 10 people."]
+    assert cautions(audit(group_view(gone=[0, 1]))) == [
+        "2 groups are not shown: 2 rest on fewer than 10 people."
+    ]
     clients = client_view([rate(80.0)] * 12, gone=[0])
-    assert cautions(audit(clients=clients)) == ["1 client is not shown: 1 rests on fewer than 10 people."]
+    assert cautions(audit(clients=clients)) == [
+        "1 client is not shown: 1 rests on fewer than 10 people."
+    ]
 
 
 def test_the_record_has_the_trivial_model_where_it_may_be_told():
     assert audit(group_view()).json()["trivial"] is None
-    assert audit(group_view(), trivial=Trivial("1", False, 60.0)).json()["trivial"] == {"label": "1", "accuracy": 60.0}
+    assert audit(group_view(), trivial=Trivial("1", False, 60.0)).json()["trivial"] == {
+        "label": "1",
+        "accuracy": 60.0,
+    }

@@ -1,4 +1,6 @@
-"""The sentences say what the numbers bear, and the page shows them, whatever the table's words are."""
+"""The sentences say what the numbers bear, and the page shows them, whatever the table's
+words are.
+"""
 
 import json
 import re
@@ -21,14 +23,24 @@ def found():
 def test_the_sentences_name_whom_the_model_fails(found):
     text = " ".join(found.sentences)
     accuracy = found.whole["accuracy"]
-    right = f"right for {accuracy.value:.1f} % of 3,000 people (95 % interval {accuracy.low:.1f} to {accuracy.high:.1f})"
-    assert found.sentences[0] == (
-        f"The model is {right}; always predicting “1”, the most frequent label, would be right for {100 * predictions()['y'].mean():.1f} %."
+    right = (
+        f"right for {accuracy.value:.1f} % of 3,000 people (95 % interval {accuracy.low:.1f} to"
+        f" {accuracy.high:.1f})"
+    )
+    assert (
+        found.sentences[0]
+        == f"The model is {right}; always predicting “1”, the most frequent label, would be right"
+        f" for {100 * predictions()['y'].mean():.1f} %."
     )
     assert "Of the clients, it serves hospital “hospital 00” worst: right for" in text
     assert "Of the groups, it serves race “C” worst" in text
-    assert "For the tenth of clients that it serves worst" not in text  # a tenth of twelve is the one that is named
-    assert re.search(r"People with sex “female” are predicted “1” \d+\.\d points less often than all others \(95 % interval −", text)
+    # a tenth of twelve is the one that is named
+    assert "For the tenth of clients that it serves worst" not in text
+    assert re.search(
+        r"People with sex “female” are predicted “1” \d+\.\d points less often than all others \(95"
+        r" % interval −",
+        text,
+    )
     assert "the extremes of 6 intersections" in text
     assert "The score's AUC is 0." in text
 
@@ -62,8 +74,15 @@ def test_one_client_at_the_end_has_no_interval_from_resampling(found):
 
 def test_a_gap_that_chance_explains_is_said_to_be_so():
     frame = predictions(300)
-    fair = frame.assign(sex=np.where(np.arange(300) % 2, "female", "male"), p=frame["y"].where(frame.index % 7 != 0, 1 - frame["y"]))
-    gaps = [sentence for sentence in evenly.audit(fair, **WHO).sentences if "sex" in sentence and "less often" in sentence]
+    fair = frame.assign(
+        sex=np.where(np.arange(300) % 2, "female", "male"),
+        p=frame["y"].where(frame.index % 7 != 0, 1 - frame["y"]),
+    )
+    gaps = [
+        sentence
+        for sentence in evenly.audit(fair, **WHO).sentences
+        if "sex" in sentence and "less often" in sentence
+    ]
     assert gaps
     assert all("which chance alone could explain" in sentence for sentence in gaps)
 
@@ -78,20 +97,34 @@ def test_small_samples_are_warned_of():
 def test_the_files_hold_the_figures_and_no_rows(found, tmp_path):
     folder = found.write(tmp_path / "a")
     table = pd.read_csv(folder / "audit.csv")
-    assert list(table.columns) == ["level", "name", "metric", "value", "low", "high", "rows", "unit"]
+    assert list(table.columns) == [
+        "level",
+        "name",
+        "metric",
+        "value",
+        "low",
+        "high",
+        "rows",
+        "unit",
+    ]
     assert len(table) == len(found.figures)
     assert set(table["unit"]) == {"percent", "percent²", "degrees", "fraction"}
     kept = json.loads((folder / "audit.json").read_text())
     assert kept["sentences"] == found.sentences
     assert len(kept["rows"]) == len(table)
     page = (folder / "report.html").read_text()
-    assert all(name in page for name in ("hospital 00", "sex=female, race=B", "Calibration error", "Disparate impact"))
+    assert all(
+        name in page
+        for name in ("hospital 00", "sex=female, race=B", "Calibration error", "Disparate impact")
+    )
 
 
 def test_words_of_the_table_cannot_become_markup(tmp_path):
     frame = predictions(600).rename(columns={"sex": HOSTILE, "hospital": "<b>"})
     frame[HOSTILE] = frame[HOSTILE].replace("female", HOSTILE)
-    found = evenly.audit(frame, label="y", prediction="p", client="<b>", sensitive=HOSTILE, score="s", name=HOSTILE)
+    found = evenly.audit(
+        frame, label="y", prediction="p", client="<b>", sensitive=HOSTILE, score="s", name=HOSTILE
+    )
     page = found.report(tmp_path / "page.html").read_text()
     body = page[page.index("<main>") : page.index("</main>")]
     assert "alert(1)</script>" not in body
@@ -99,7 +132,15 @@ def test_words_of_the_table_cannot_become_markup(tmp_path):
 
 
 def test_names_are_no_formulas_to_a_spreadsheet(tmp_path):
-    frame = predictions(600).replace({"hospital": {"hospital 01": '=HYPERLINK("http://a")', "hospital 02": "@x", "hospital 03": "-3"}})
+    frame = predictions(600).replace(
+        {
+            "hospital": {
+                "hospital 01": '=HYPERLINK("http://a")',
+                "hospital 02": "@x",
+                "hospital 03": "-3",
+            }
+        }
+    )
     table = pd.read_csv(evenly.audit(frame, **WHO).write(tmp_path) / "audit.csv")
     names = set(table["name"])
     assert {'\'=HYPERLINK("http://a")', "'@x", "-3"} <= names
@@ -107,20 +148,34 @@ def test_names_are_no_formulas_to_a_spreadsheet(tmp_path):
 
 def test_the_same_audit_gives_the_same_page(found, tmp_path):
     again = evenly.audit(predictions(), **WHO, score="s")
-    assert found.report(tmp_path / "one.html").read_bytes() == again.report(tmp_path / "two.html").read_bytes()
+    assert (
+        found.report(tmp_path / "one.html").read_bytes()
+        == again.report(tmp_path / "two.html").read_bytes()
+    )
 
 
 def test_where_nothing_may_be_said_of_a_column_the_page_says_so(tmp_path):
     frame = predictions(400)
     frame["sex"] = ["female"] * 4 + ["male"] * 396
-    found = evenly.audit(frame, label="y", prediction="p", sensitive="sex", client="race", score="s")
-    assert "No comparison by sex is possible, because one side has too few people." in found.sentences
+    found = evenly.audit(
+        frame, label="y", prediction="p", sensitive="sex", client="race", score="s"
+    )
+    assert (
+        "No comparison by sex is possible, because one side has too few people." in found.sentences
+    )
     assert not [figure for figure in found.figures if figure.name.startswith("sex")]
-    assert "Fewer than two groups have visible rates." in found.report(tmp_path / "page.html").read_text()
+    assert (
+        "Fewer than two groups have visible rates."
+        in found.report(tmp_path / "page.html").read_text()
+    )
 
 
 @pytest.mark.parametrize("who", [{"client": "hospital"}, {"sensitive": "sex"}, {"client": "sex"}])
 def test_a_page_can_be_of_clients_or_groups_alone(who: dict, tmp_path):
-    page = evenly.audit(predictions(400), label="y", prediction="p", **who).report(tmp_path / "page.html").read_text()
+    page = (
+        evenly.audit(predictions(400), label="y", prediction="p", **who)
+        .report(tmp_path / "page.html")
+        .read_text()
+    )
     assert ('id="clients"' in page) == ("client" in who)
     assert ('id="groups"' in page) == ("sensitive" in who)

@@ -1,4 +1,6 @@
-"""What rests on too few people is nowhere: not in the figures, not in the files, and not to be had by subtraction."""
+"""What rests on too few people is nowhere: not in the figures, not in the files, and not to be had
+by subtraction.
+"""
 
 from typing import Any
 
@@ -18,11 +20,15 @@ LEAST = 10
 
 def tables(groups: int):
     """Small tables of groups, so that many cells are hidden."""
-    return st.lists(st.integers(0, 25), min_size=4 * groups, max_size=4 * groups).map(lambda n: np.array(n).reshape(groups, 2, 2))
+    return st.lists(st.integers(0, 25), min_size=4 * groups, max_size=4 * groups).map(
+        lambda n: np.array(n).reshape(groups, 2, 2)
+    )
 
 
 def cannot_be_had(hidden: np.ndarray, counts: np.ndarray, axis: int) -> bool:
-    """In every line whose total is at least what may be shown: nothing is hidden, or several cells with enough people."""
+    """In every line whose total is at least what may be shown: nothing is hidden, or several cells
+    with enough people.
+    """
     people, cells = np.where(hidden, counts, 0).sum(axis), (hidden & (counts > 0)).sum(axis)
     exhausted = (~hidden & (counts > 0)).sum(axis) == 0  # everything in the line is hidden already
     return bool(((people == 0) | ((people >= LEAST) & (cells > 1)) | exhausted).all())
@@ -41,7 +47,10 @@ def test_no_group_and_no_label_of_one_follows_from_the_totals(table: np.ndarray)
 @settings(max_examples=60, deadline=None)
 @given(tables(6))
 def test_no_intersection_follows_from_what_is_shown_of_each_column(table: np.ndarray):
-    sex, race = Attribute("sex", ("f", "m"), (0, 0, 0, 1, 1, 1)), Attribute("race", ("a", "b", "c"), (0, 1, 2, 0, 1, 2))
+    sex, race = (
+        Attribute("sex", ("f", "m"), (0, 0, 0, 1, 1, 1)),
+        Attribute("race", ("a", "b", "c"), (0, 1, 2, 0, 1, 2)),
+    )
     single = [column_veil(table.reshape(2, 3, 2, 2).sum(axis), LEAST) for axis in (1, 0)]
     found = intersection_veil(table, (sex, race), single, LEAST)
     counts, hidden = label_counts(table).sum(-1).reshape(2, 3), found.groups.cells.reshape(2, 3)
@@ -90,15 +99,24 @@ def test_few_people_with_one_label_hide_the_rates_that_rest_on_them():
     found = evenly.audit(frame, **WHO)
     races = dict(zip(found.groups[1].names, range(3), strict=True))
     of = {rate: each[races["C"]].has_value for rate, each in found.groups[1].rates.items()}
-    assert of == {"accuracy": False, "selection_rate": True, "tpr": False, "fpr": False, "base_rate": False}
+    assert of == {
+        "accuracy": False,
+        "selection_rate": True,
+        "tpr": False,
+        "fpr": False,
+        "base_rate": False,
+    }
     assert not found.groups[1].against["eod"][races["C"]].has_value
     assert found.groups[1].against["spd"][races["C"]].has_value
 
 
 def test_few_hidden_clients_do_not_count_in_figures_over_clients():
-    """Mean and variance of all would be two equations for the accuracies of two hidden clients, and their rows would follow."""
+    """Mean and variance of all would be two equations for the accuracies of two hidden clients, and
+    their rows would follow.
+    """
     frame = few()
-    frame.loc[frame["hospital"] == "tiny clinic", "p"] = 1 - frame["y"]  # always wrong: the worst client
+    # always wrong: the worst client
+    frame.loc[frame["hospital"] == "tiny clinic", "p"] = 1 - frame["y"]
     found = evenly.audit(frame, **WHO)
     assert found.clients is not None
     shown = np.array([own.value for own in found.clients.accuracy if own.has_value])
@@ -112,10 +130,13 @@ def test_few_hidden_clients_do_not_count_in_figures_over_clients():
 
 def test_many_hidden_clients_count_but_none_at_the_ends_is_given_away():
     rows = np.array([*[5] * 18, *[100] * 12])
-    right = np.array([0, *[3] * 17, *[60] * 12])  # one hidden client is the worst, with two more than it in the worst tenth
+    # one hidden client is the worst, with two more than it in the worst tenth
+    right = np.array([0, *[3] * 17, *[60] * 12])
     right[-2:] = 20
     tables = np.stack([right, rows - right], axis=-1)[:, None, None, :]
-    view = client_view("site", tuple(map(str, range(30))), tables, min_cell=LEAST, few=30, anonymous=False)
+    view = client_view(
+        "site", tuple(map(str, range(30))), tables, min_cell=LEAST, few=30, anonymous=False
+    )
     assert view.clients_in_summary == 30
     assert not view.summary["min"].has_value
     assert not view.summary["worst10"].has_value
@@ -128,7 +149,8 @@ def test_people_without_a_value_do_not_follow_from_a_comparison_with_all_others(
     view = found.groups[0]
     g = next(g for g, rate in enumerate(view.rates["selection_rate"]) if rate.has_value)
     own = frame["sex"] == view.names[g]
-    gap = frame.loc[own, "p"].mean() - frame.loc[~own, "p"].mean()  # all others are everybody else: nothing is left to subtract
+    # all others are everybody else: nothing is left to subtract
+    gap = frame.loc[own, "p"].mean() - frame.loc[~own, "p"].mean()
     assert view.against["spd"][g].value == pytest.approx(gap)
 
 

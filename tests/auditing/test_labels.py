@@ -1,4 +1,6 @@
-"""Columns as words and numbers: what is accepted as labels, predictions and groups, at the borders of what is."""
+"""Columns as words and numbers: what is accepted as labels, predictions and groups, at the borders
+of what is.
+"""
 
 import re
 
@@ -16,12 +18,24 @@ from evenly.auditing.people import (
     outcomes,
     unprivileged_values,
 )
-from evenly.auditing.read import MISSING, CodedColumn, count, from_arrow, how_many, of_values, plain_array, refuse_nested, row_words
+from evenly.auditing.read import (
+    MISSING,
+    CodedColumn,
+    count,
+    from_arrow,
+    how_many,
+    of_values,
+    plain_array,
+    refuse_nested,
+    row_words,
+)
 from evenly.data.sensitive import MOST_CLASSES, Sensitive
 
 
 def coded(words: list[str], codes: list[int] | None = None, name: str = "y") -> CodedColumn:
-    return CodedColumn(name, tuple(words), np.array(range(len(words)) if codes is None else codes, np.int32))
+    return CodedColumn(
+        name, tuple(words), np.array(range(len(words)) if codes is None else codes, np.int32)
+    )
 
 
 def both(label: list[str], prediction: list[str], min_cell: int = 10) -> MatchedLabels:
@@ -32,8 +46,17 @@ def both(label: list[str], prediction: list[str], min_cell: int = 10) -> Matched
 
 
 def test_numbers_of_rows_are_told_unless_they_are_too_few():
-    assert [how_many(rows, 10) for rows in (9, 10, 1200)] == ["fewer than 10 rows", "10 rows", "1,200 rows"]
-    assert (how_many(1, 0), how_many(1, 1), how_many(2, 1), how_many(0, 0)) == ("1 row", "1 row", "2 rows", "0 rows")
+    assert [how_many(rows, 10) for rows in (9, 10, 1200)] == [
+        "fewer than 10 rows",
+        "10 rows",
+        "1,200 rows",
+    ]
+    assert (how_many(1, 0), how_many(1, 1), how_many(2, 1), how_many(0, 0)) == (
+        "1 row",
+        "1 row",
+        "2 rows",
+        "0 rows",
+    )
     assert (count(1, 3), count(2, 3)) == ("1 of 3 rows is", "2 of 3 rows are")
     assert row_words(0) == "row 1 (counting from 1, without the header)"
 
@@ -63,7 +86,14 @@ def test_a_piece_of_an_array_is_read_from_where_it_begins():
 
 @pytest.mark.parametrize(
     "kind",
-    [pa.list_(pa.int8()), pa.struct({"a": pa.int8()}), pa.binary(), pa.large_binary(), pa.binary(4), pa.dictionary(pa.int8(), pa.binary())],
+    [
+        pa.list_(pa.int8()),
+        pa.struct({"a": pa.int8()}),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary(4),
+        pa.dictionary(pa.int8(), pa.binary()),
+    ],
     ids=str,
 )
 def test_columns_of_neither_words_nor_numbers_are_refused(kind: pa.DataType):
@@ -71,7 +101,9 @@ def test_columns_of_neither_words_nor_numbers_are_refused(kind: pa.DataType):
         refuse_nested("t.parquet", "g", kind)
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.bool_(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.int64(), pa.bool_(), pa.dictionary(pa.int8(), pa.string())], ids=str
+)
 def test_columns_of_words_or_numbers_are_accepted(kind: pa.DataType):
     refuse_nested("t.parquet", "g", kind)
 
@@ -80,18 +112,29 @@ def test_columns_of_words_or_numbers_are_accepted(kind: pa.DataType):
 
 
 def test_labels_and_predictions_have_the_same_numbers():
-    found = match_labels(coded(["no", "yes"], [1, 0, 1]), coded(["maybe", "no", "yes"], [2, 0, 1], "p"), 0)
+    found = match_labels(
+        coded(["no", "yes"], [1, 0, 1]), coded(["maybe", "no", "yes"], [2, 0, 1], "p"), 0
+    )
     assert (found.labels, found.true_labels) == (("maybe", "no", "yes"), ("no", "yes"))
     assert (found.label.tolist(), found.prediction.tolist()) == ([2, 1, 2], [2, 0, 1])
-    assert found.notes == ("Predicted 'maybe', which never occurs as a label: 1 row, counted as wrong.",)
+    assert found.notes == (
+        "Predicted 'maybe', which never occurs as a label: 1 row, counted as wrong.",
+    )
     assert both(["no", "yes"], ["no", "yes"]).notes == ()
 
 
 def test_true_and_false_beside_numbers_are_numbers():
     words = "True is read as 1 and False as 0, because the other column holds numbers."
-    for label, prediction, column in ((["False", "True"], ["0", "1.0"], "y"), (["0", "1"], ["FALSE", "true"], "p")):
+    for label, prediction, column in (
+        (["False", "True"], ["0", "1.0"], "y"),
+        (["0", "1"], ["FALSE", "true"], "p"),
+    ):
         found = both(label, prediction)
-        assert (found.labels, found.label.tolist(), found.prediction.tolist()) == (("0", "1"), [0, 1], [0, 1])
+        assert (found.labels, found.label.tolist(), found.prediction.tolist()) == (
+            ("0", "1"),
+            [0, 1],
+            [0, 1],
+        )
         assert found.notes == (f"In column {column!r} {words}",)
     alike = both(["false", "TRUE"], ["False", "True"])
     assert (alike.labels, alike.notes) == (("False", "True"), ())
@@ -109,7 +152,9 @@ def test_numbers_are_matched_as_numbers_only_where_both_columns_hold_them():
 def test_most_labels_that_are_classes():
     names = [f"c{i}" for i in range(MOST_LABELS + 1)]
     assert len(both(names[:MOST_LABELS], names[:2]).labels) == MOST_LABELS
-    with pytest.raises(ValueError, match=r"holds 1,001 different values \('c0', 'c1', 'c2', 'c3', 'c4', …\)"):
+    with pytest.raises(
+        ValueError, match=r"holds 1,001 different values \('c0', 'c1', 'c2', 'c3', 'c4', …\)"
+    ):
         both(names, names[:2])
 
 
@@ -120,7 +165,12 @@ def test_labels_of_which_most_are_fractions_are_a_quantity():
         both(["1", "1.5", "2.5"], ["1"])
     with pytest.raises(ValueError, match="It seems to hold scores"):
         both(["0", "1"], ["0", "0.25", "0.5"])
-    with pytest.raises(ValueError, match=re.escape("The values of 'p' ('a', 'b', 'c', 'd', 'e') are not those of 'y' ('0', '1'). Write")):
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "The values of 'p' ('a', 'b', 'c', 'd', 'e') are not those of 'y' ('0', '1'). Write"
+        ),
+    ):
         both(["0", "1"], list("abcde"))
 
 
@@ -130,7 +180,10 @@ def test_two_labels_are_needed():
         match_labels(coded(["a"], [0, 0]), coded(["a"], [0, 0], "p"), 10)
 
 
-@pytest.mark.parametrize(("value", "label"), [(1, "1"), (1.0, "1"), ("1.0", "1"), (True, "1"), ("false", "0"), (" 0 ", "0"), (None, "1")])
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [(1, "1"), (1.0, "1"), ("1.0", "1"), (True, "1"), ("false", "0"), (" 0 ", "0"), (None, "1")],
+)
 def test_the_favourable_label_may_be_written_in_many_ways(value: object, label: str):
     found = both(["0", "1"], ["0", "1"])
     place = find_favourable(value, found)
@@ -151,9 +204,15 @@ def test_a_favourable_label_is_asked_for_only_where_one_of_two_is_needed():
 
 
 def test_outcomes_tell_right_from_wrong_and_favourable_from_not():
-    rows = MatchedLabels(("a", "b", "c"), np.array([0, 0, 0, 1, 1, 2, 2]), np.array([0, 1, 2, 1, 0, 2, 0]), ())
+    rows = MatchedLabels(
+        ("a", "b", "c"), np.array([0, 0, 0, 1, 1, 2, 2]), np.array([0, 1, 2, 1, 0, 2, 0]), ()
+    )
     label, outcome, kinds = outcomes(rows, 1)
-    assert (label.tolist(), outcome.tolist(), kinds) == ([0, 0, 0, 1, 1, 0, 0], [0, 1, 2, 1, 0, 0, 2], 3)
+    assert (label.tolist(), outcome.tolist(), kinds) == (
+        [0, 0, 0, 1, 1, 0, 0],
+        [0, 1, 2, 1, 0, 0, 2],
+        3,
+    )
     label, outcome, kinds = outcomes(rows, None)
     assert (label.tolist(), outcome.tolist(), kinds) == ([0] * 7, [0, 1, 1, 0, 1, 0, 1], 2)
     two = MatchedLabels(("a", "b"), np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), ())
@@ -178,7 +237,13 @@ def test_people_without_a_value_are_the_last_group():
     ("min_cell", "words"),
     [
         (1, "1 row, in the group “(missing)”, which is not compared with other groups."),
-        (2, "fewer than 2 rows, in the group “(missing)”, which is not compared with other groups. If the group is hidden"),
+        (
+            2,
+            (
+                "fewer than 2 rows, in the group “(missing)”, which is not compared with other"
+                " groups. If the group is hidden"
+            ),
+        ),
     ],
 )
 def test_it_is_said_what_becomes_of_people_without_a_value(min_cell: int, words: str):
@@ -196,7 +261,10 @@ def test_a_column_of_groups_has_from_two_to_a_thousand_values():
 
 
 def test_unprivileged_values_are_found_in_their_columns():
-    sex, age = Sensitive("sex", ("f", "m", "(missing)"), np.zeros(1, int)), Sensitive("age", ("18", "30"), np.zeros(1, int))
+    sex, age = (
+        Sensitive("sex", ("f", "m", "(missing)"), np.zeros(1, int)),
+        Sensitive("age", ("18", "30"), np.zeros(1, int)),
+    )
     assert unprivileged_values(None, [sex, age]) == {}
     assert unprivileged_values("m", [sex]) == {"sex": 1}
     assert unprivileged_values(" m ", [sex]) == {"sex": 1}

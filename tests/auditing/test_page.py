@@ -1,4 +1,6 @@
-"""What the page of an audit shows of audits that are put together by hand: which rows, marks and words, and where they end."""
+"""What the page of an audit shows of audits that are put together by hand: which rows, marks and
+words, and where they end.
+"""
 
 import html
 import re
@@ -8,7 +10,15 @@ import pytest
 
 from evenly.auditing.estimates import BINS, NOTHING, THRESHOLDS, Curves, Estimate
 from evenly.auditing.page import render
-from evenly.auditing.page_sections import HIDDEN, PagePart, client_section, fraction_entry, group_section, rate_entry, score_section
+from evenly.auditing.page_sections import (
+    HIDDEN,
+    PagePart,
+    client_section,
+    fraction_entry,
+    group_section,
+    rate_entry,
+    score_section,
+)
 from evenly.auditing.result import Audit
 from evenly.auditing.views import ClientGaps
 from evenly.report.worst_served import Trivial
@@ -25,13 +35,26 @@ def text(markup: str) -> str:
 
 def lines(markup: str, caption: str) -> list[list[str]]:
     """The cells of the table whose caption begins so, line by line, without its head."""
-    table = next(table for table in re.findall(r"<table.*?</table>", markup, re.S) if text(table).startswith(caption))
-    return [[text(cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row, re.S)] for row in re.findall(r"<tr.*?</tr>", table, re.S)][1:]
+    table = next(
+        table
+        for table in re.findall(r"<table.*?</table>", markup, re.S)
+        if text(table).startswith(caption)
+    )
+    return [
+        [text(cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row, re.S)]
+        for row in re.findall(r"<tr.*?</tr>", table, re.S)
+    ][1:]
 
 
 def head(markup: str, caption: str) -> list[str]:
-    table = next(table for table in re.findall(r"<table.*?</table>", markup, re.S) if text(table).startswith(caption))
-    return [text(cell) for cell in re.findall(r"<th .*?</th>", table.partition("</thead>")[0], re.S)]
+    table = next(
+        table
+        for table in re.findall(r"<table.*?</table>", markup, re.S)
+        if text(table).startswith(caption)
+    )
+    return [
+        text(cell) for cell in re.findall(r"<th .*?</th>", table.partition("</thead>")[0], re.S)
+    ]
 
 
 def rows_of(part: PagePart, identifier: str) -> list[dict]:
@@ -74,8 +97,13 @@ def page(found: Audit) -> str:
 
 
 def test_tiles_show_the_gap_of_the_unprivileged_group_whichever_it_is():
-    sex, race = pair(group_view(unprivileged=1), OTHER, GAP), pair(group_view(("A", "B"), title="race"), OTHER, GAP)
-    clients = client_view([made.rate(80.0)] * 3, summary={"worst10": made.rate(61.0)}, clients_in_summary=2)
+    sex, race = (
+        pair(group_view(unprivileged=1), OTHER, GAP),
+        pair(group_view(("A", "B"), title="race"), OTHER, GAP),
+    )
+    clients = client_view(
+        [made.rate(80.0)] * 3, summary={"worst10": made.rate(61.0)}, clients_in_summary=2
+    )
     found = page(audit(sex, race, clients=clients))
     first, second, third = (
         "Worst-served tenth of clients 61.0 % of 2 by site",
@@ -126,9 +154,18 @@ def test_the_opening_says_no_sentence_twice():
         ({"min_cell": 2}, "Hidden figures on fewer than 2 people"),
         ({"favourable": None}, "Favourable label none named"),
         ({"favourable": "yes"}, "Favourable label yes"),
-        ({"labels": tuple("abcdefghijkl")}, "Labels 12: a, b, c, d, e, f, g, h, i, j, k, l Favourable"),
-        ({"labels": tuple("abcdefghijklm")}, "Labels 13: a, b, c, d, e, f, g, h, i, j, k, l and 1 more Favourable"),
-        ({"columns": {"Label": "y", "Sensitive": "sex, race"}}, "Label column y Sensitive columns sex, race Labels"),
+        (
+            {"labels": tuple("abcdefghijkl")},
+            "Labels 12: a, b, c, d, e, f, g, h, i, j, k, l Favourable",
+        ),
+        (
+            {"labels": tuple("abcdefghijklm")},
+            "Labels 13: a, b, c, d, e, f, g, h, i, j, k, l and 1 more Favourable",
+        ),
+        (
+            {"columns": {"Label": "y", "Sensitive": "sex, race"}},
+            "Label column y Sensitive columns sex, race Labels",
+        ),
         ({"anonymous": True}, "Names of clients replaced by numbers, the largest client first"),
         ({"command": "evenly audit people.csv"}, "Command evenly audit people.csv"),
     ],
@@ -145,17 +182,29 @@ def test_what_was_not_asked_for_is_not_mentioned():
 
 
 def test_formulas_are_of_the_metrics_on_the_page():
-    view = pair(group_view(ranges={"spd_range": Estimate(0.3)}), GAP, OTHER)._replace(rates={"accuracy": (made.rate(80.0),) * 2})
+    view = pair(group_view(ranges={"spd_range": Estimate(0.3)}), GAP, OTHER)._replace(
+        rates={"accuracy": (made.rate(80.0),) * 2}
+    )
     view = pair(view, Estimate(0.7), Estimate(1.4), "impact_ratio")
     clients = client_view([made.rate(80.0)] * 2, summary={"gini": Estimate(0.1)})
     whole = {"accuracy": made.rate(80.0)}
     caption = "₀ is the group in question"
     names = [row[0] for row in lines(render(audit(view, clients=clients, whole=whole)), caption)]
     assert names == ["Accuracy", "Gini", "SPD", "Disparate impact", "Range of selection rate"]
-    summarise_scores = clients._replace(scores=dict.fromkeys(("auc", "ece", "bias"), (NOTHING,) * 2))
-    with_scores = audit(clients=summarise_scores, whole=whole | dict.fromkeys(("auc", "ece", "bias"), Estimate(0.6)))
+    summarise_scores = clients._replace(
+        scores=dict.fromkeys(("auc", "ece", "bias"), (NOTHING,) * 2)
+    )
+    with_scores = audit(
+        clients=summarise_scores, whole=whole | dict.fromkeys(("auc", "ece", "bias"), Estimate(0.6))
+    )
     names = [row[0] for row in lines(render(with_scores), caption)]
-    assert names == ["Accuracy", "Gini", "AUC", "Calibration error", "Mean score less share favourable"]
+    assert names == [
+        "Accuracy",
+        "Gini",
+        "AUC",
+        "Calibration error",
+        "Mean score less share favourable",
+    ]
 
 
 # Groups
@@ -166,18 +215,29 @@ def test_the_unprivileged_group_is_named_with_the_reason():
     found = text(group_section(audit(first, second)).html)
     assert "“f” is compared with all others (chosen because it has the lowest rate)." in found
     assert "“m” is compared with all others (as requested)." in found
-    crossed = audit(first, intersections=group_view(("a", "b"), unprivileged=None, title="sex and race", against={}))
+    crossed = audit(
+        first,
+        intersections=group_view(("a", "b"), unprivileged=None, title="sex and race", against={}),
+    )
     found = text(group_section(crossed).html)
     assert found.count("is compared with all others") == 1
     assert "Intersections of sex and race" in found
     assert "“Predicted favourable” means predicted “1”." in found
-    assert "means predicted" not in text(group_section(audit(group_view(has_favourable=False), favourable=None)).html)
+    assert "means predicted" not in text(
+        group_section(audit(group_view(has_favourable=False), favourable=None)).html
+    )
 
 
 def sized(groups: int):
-    """A column of so many groups, each larger than the one before; the first has as many as the second."""
+    """A column of so many groups, each larger than the one before; the first has as many as the
+    second.
+    """
     people = [100, 100, *range(101, 99 + groups)]
-    return group_view([f"g{g:02}" for g in range(groups)], accuracy=[made.rate(80.0, n) for n in people], has_favourable=False)
+    return group_view(
+        [f"g{g:02}" for g in range(groups)],
+        accuracy=[made.rate(80.0, n) for n in people],
+        has_favourable=False,
+    )
 
 
 @pytest.mark.parametrize(("groups", "first"), [(20, "g00"), (21, "g00")])
@@ -199,11 +259,17 @@ def test_the_largest_sixty_groups_are_listed(groups: int):
 
 def test_a_chart_needs_two_groups_with_a_figure():
     one, two = NOTHING, made.rate(70.0)
-    rates = {"accuracy": (made.rate(80.0), two), "selection_rate": (made.rate(40.0), one), "tpr": (made.rate(30.0), two)}
+    rates = {
+        "accuracy": (made.rate(80.0), two),
+        "selection_rate": (made.rate(40.0), one),
+        "tpr": (made.rate(30.0), two),
+    }
     found = audit(group_view(rates=rates), whole=dict.fromkeys(rates, made.rate(75.0)))
     part = group_section(found)
     assert list(part.specs) == ["chart-groups-0-accuracy", "chart-groups-0-tpr"]
-    assert "Predicted right, of all people of the group. The dashed line is everybody." in text(part.html)
+    assert "Predicted right, of all people of the group. The dashed line is everybody." in text(
+        part.html
+    )
     assert [row["method"] for row in rows_of(part, "chart-groups-0-tpr")] == ["f", "others"]
     assert [row["value"] for row in rows_of(part, "chart-groups-0-tpr")] == [30, 70]
     nothing = group_section(audit(group_view(rates={"accuracy": (made.rate(80.0), one)}))).html
@@ -211,21 +277,41 @@ def test_a_chart_needs_two_groups_with_a_figure():
 
 
 def test_hidden_groups_are_listed_without_figures_and_not_drawn():
-    view = group_view(("f", "m", "x", "y"), gone=[1], accuracy=(made.rate(80.0), NOTHING, NOTHING, made.rate(60.0, 1200)), partly=[2])
-    view = view._replace(rows=np.array([100, 0, 50, 1200]), rates={"accuracy": view.rates["accuracy"]})
+    view = group_view(
+        ("f", "m", "x", "y"),
+        gone=[1],
+        accuracy=(made.rate(80.0), NOTHING, NOTHING, made.rate(60.0, 1200)),
+        partly=[2],
+    )
+    view = view._replace(
+        rows=np.array([100, 0, 50, 1200]), rates={"accuracy": view.rates["accuracy"]}
+    )
     part = group_section(audit(view, whole={"accuracy": made.rate(80.0)}))
     hidden, why = "– undefined: hidden", f"– undefined: {HIDDEN}"
     found = lines(part.html, "How every group is served.")
-    assert [row[:2] for row in found] == [["f ←", "100"], ["m", "hidden"], ["x", "50"], ["y", "1,200"]]
+    assert [row[:2] for row in found] == [
+        ["f ←", "100"],
+        ["m", "hidden"],
+        ["x", "50"],
+        ["y", "1,200"],
+    ]
     assert [row[2] for row in found] == ["80.0 75.0 to 85.0", why, why, "60.0 55.0 to 65.0"]
     assert hidden in why
     assert [row["name"] for row in rows_of(part, "chart-groups-0-accuracy")] == ["f", "y"]
-    undefined = group_view(accuracy=(made.rate(80.0), Estimate(np.nan, rows=0)), has_favourable=False)
-    assert lines(group_section(audit(undefined)).html, "How every group")[1][2] == "– undefined: there is nothing to divide by"
+    undefined = group_view(
+        accuracy=(made.rate(80.0), Estimate(np.nan, rows=0)), has_favourable=False
+    )
+    assert (
+        lines(group_section(audit(undefined)).html, "How every group")[1][2]
+        == "– undefined: there is nothing to divide by"
+    )
 
 
 def test_an_arrow_marks_the_unprivileged_of_three_or_more():
-    two, three = (lines(group_section(audit(group_view(names, unprivileged=1))).html, "How every") for names in ("ab", "abc"))
+    two, three = (
+        lines(group_section(audit(group_view(names, unprivileged=1))).html, "How every")
+        for names in ("ab", "abc")
+    )
     assert [row[0] for row in two] == ["a", "b"]
     assert [row[0] for row in three] == ["a", "b ←", "c"]
 
@@ -235,23 +321,36 @@ def test_gaps_are_listed_of_groups_that_have_one():
     part = group_section(audit(pair(view, GAP, NOTHING))).html
     found = lines(part, "Every group minus all others")
     unknown = f"– undefined: {HIDDEN}"
-    assert found == [["f", "−0.250 −0.350 to −0.150", unknown, unknown, unknown, unknown, "0.75 0.50 to 0.90"]]
+    assert found == [
+        ["f", "−0.250 −0.350 to −0.150", unknown, unknown, unknown, unknown, "0.75 0.50 to 0.90"]
+    ]
     names = head(part, "Every group minus all others")
     assert names[1] == "SPD closer to 0 is fairer"
     assert names[-1] == "Disparate impact ratio; 1 is even"
     words = "No group can be compared with all others, because one side always has too few people."
     assert words in text(group_section(audit(group_view())).html)
     assert words not in text(part)
-    assert words not in text(group_section(audit(intersections=group_view(unprivileged=None, against={}))).html)
+    assert words not in text(
+        group_section(audit(intersections=group_view(unprivileged=None, against={}))).html
+    )
 
 
 def test_ranges_are_of_groups_that_are_shown_and_have_a_value():
-    ranges = {"acc_range": Estimate(0.3, 0.2, 0.4), "spd_range": NOTHING, "eod_range": Estimate(0.1), "worst_accuracy": Estimate(51.0)}
+    ranges = {
+        "acc_range": Estimate(0.3, 0.2, 0.4),
+        "spd_range": NOTHING,
+        "eod_range": Estimate(0.1),
+        "worst_accuracy": Estimate(51.0),
+    }
     view = group_view(("f", "m", "x", "(missing)"), gone=[2], ranges=ranges)
     part = group_section(audit(view)).html
     caption = "Among the visible groups, as fractions; worst group's accuracy 51.0 %."
     assert lines(part, caption) == [["2 groups", "0.300 0.200 to 0.400", "0.100"]]
-    assert head(part, caption) == ["The best minus the worst", "Range of accuracy lower is fairer", "Range of TPR lower is fairer"]
+    assert head(part, caption) == [
+        "The best minus the worst",
+        "Range of accuracy lower is fairer",
+        "Range of TPR lower is fairer",
+    ]
     none = text(group_section(audit(group_view(ranges={"worst_accuracy": Estimate(51.0)}))).html)
     assert "Fewer than two groups have visible rates." in none
 
@@ -261,9 +360,14 @@ def test_gaps_within_clients_are_listed_with_the_largest_disadvantage_first(unpr
     spd = (Estimate(0.1, rows=1200), Estimate(-0.2, rows=40), NOTHING)
     within = ClientGaps(spd, (NOTHING, Estimate(-0.3), NOTHING), Estimate(-0.05))
     clients = client_view([made.rate(80.0)] * 3)
-    part = group_section(audit(group_view(unprivileged=unprivileged, client_gaps=within), clients=clients)).html
+    part = group_section(
+        audit(group_view(unprivileged=unprivileged, client_gaps=within), clients=clients)
+    ).html
     caption = f"“{'fm'[unprivileged]}” minus all others of the same client"
-    assert lines(part, caption) == [["b", "40", "−0.200", "−0.300"], ["a", "1,200", "0.100", f"– undefined: {HIDDEN}"]]
+    assert lines(part, caption) == [
+        ["b", "40", "−0.200", "−0.300"],
+        ["a", "1,200", "0.100", f"– undefined: {HIDDEN}"],
+    ]
     assert "The gap within each client (2)" in text(part)
 
 
@@ -279,26 +383,36 @@ def test_no_gaps_within_clients_are_no_table():
 
 def clients_of(number: int, **more) -> PagePart:
     """Clients of which each is served a little better than the next."""
-    return client_section(audit(clients=client_view([made.rate(90.0 - k / 200) for k in range(number)], **more)))
+    return client_section(
+        audit(clients=client_view([made.rate(90.0 - k / 200) for k in range(number)], **more))
+    )
 
 
 @pytest.mark.parametrize(
     ("number", "listed", "drawn"),
     [(1, None, 0), (2, 2, 2), (19, 19, 19), (20, 10, 20), (21, 10, 20)],
 )
-def test_clients_are_listed_and_drawn_the_worst_served_first(number: int, listed: int | None, drawn: int):
+def test_clients_are_listed_and_drawn_the_worst_served_first(
+    number: int, listed: int | None, drawn: int
+):
     part = clients_of(number)
     assert ("chart-clients-each" in part.specs) == (drawn > 0)
     assert ("chart-clients-spread" in part.specs) == (number >= 20)
     if listed is None:
         assert "served worst." not in text(part.html)
         return
-    caption = "Every client, the worst served first." if number < 20 else "The 10 clients that are served worst."
+    caption = (
+        "Every client, the worst served first."
+        if number < 20
+        else "The 10 clients that are served worst."
+    )
     found = lines(part.html, caption)
     assert len(found) == listed
     points = rows_of(part, "chart-clients-each")
     assert (len(points), points[0]["name"]) == (drawn, found[0][0])
-    assert sum(point["method"] == "the worst-served tenth" for point in points) == max(1, number // 10)
+    assert sum(point["method"] == "the worst-served tenth" for point in points) == max(
+        1, number // 10
+    )
     assert ("The 20 worst-served of 21 clients." in text(part.html)) == (number > 20)
     assert (f"All {number} clients" in text(part.html)) == (number >= 20)
 
@@ -319,7 +433,10 @@ def test_very_many_clients_are_not_listed():
 def test_the_histogram_says_what_its_lines_are():
     assert "The solid line is the mean of all clients." in text(clients_of(20).html)
     known = clients_of(20, summary={"worst10": made.rate(60.0), "average_devices": made.rate(80.0)})
-    assert "The solid line is the mean of all clients, the dashed one that of the worst-served tenth." in text(known.html)
+    assert (
+        "The solid line is the mean of all clients, the dashed one that of the worst-served tenth."
+        in text(known.html)
+    )
 
 
 def test_metrics_of_clients_have_their_units():
@@ -335,22 +452,38 @@ def test_metrics_of_clients_have_their_units():
     assert lines(part, caption) == [row]
     names = head(part, caption)
     assert names[1] == "Average (rows) %; higher is better"
-    assert names[5:] == ["Variance %²; lower is fairer", "Variance from sampling %²; chance alone", "Gini lower is fairer"]
+    assert names[5:] == [
+        "Variance %²; lower is fairer",
+        "Variance from sampling %²; chance alone",
+        "Gini lower is fairer",
+    ]
     further = head(part, "Further measures")
     assert "Angle to (1,…,1) °; lower is fairer" in further
     assert not set(names[1:]) & set(further)
-    assert lines(part, "Further measures")[0][further.index("Angle to (1,…,1) °; lower is fairer")] == "4.6"
+    assert (
+        lines(part, "Further measures")[0][further.index("Angle to (1,…,1) °; lower is fairer")]
+        == "4.6"
+    )
 
 
 def test_it_is_said_whether_hidden_clients_count():
-    left_out = "1 client is not shown: 1 rests on fewer than 10 people. They are excluded from all figures over clients"
+    left_out = (
+        "1 client is not shown: 1 rests on fewer than 10 people. They are excluded from all figures"
+        " over clients"
+    )
     assert left_out in text(clients_of(5, gone=[4], clients_in_summary=4).html)
-    assert "They are included in all figures over clients." in text(clients_of(5, gone=[4], clients_in_summary=5).html)
+    assert "They are included in all figures over clients." in text(
+        clients_of(5, gone=[4], clients_in_summary=5).html
+    )
     assert "all figures over clients" not in text(clients_of(5).html)
 
 
 def test_scores_of_clients_stand_beside_their_accuracy():
-    scores = {"auc": (Estimate(0.7), NOTHING), "ece": (Estimate(0.1), Estimate(0.2)), "bias": (Estimate(-0.3), NOTHING)}
+    scores = {
+        "auc": (Estimate(0.7), NOTHING),
+        "ece": (Estimate(0.1), Estimate(0.2)),
+        "bias": (Estimate(-0.3), NOTHING),
+    }
     part = clients_of(2, scores=scores).html
     unknown = f"– undefined: {HIDDEN}"
     found = lines(part, "Every client, the worst served first.")
@@ -358,7 +491,12 @@ def test_scores_of_clients_stand_beside_their_accuracy():
         ["b", "100", "90.0 85.0 to 95.0", unknown, "0.200", unknown],
         ["a", "100", "90.0 85.0 to 95.0", "0.700", "0.100", "−0.300"],
     ]
-    assert head(part, "Every client")[2:] == ["Accuracy %", "AUC", "Calibration error", "Mean score less share favourable"]
+    assert head(part, "Every client")[2:] == [
+        "Accuracy %",
+        "AUC",
+        "Calibration error",
+        "Mean score less share favourable",
+    ]
     assert head(clients_of(2).html, "Every client")[2:] == ["Accuracy %"]
 
 
@@ -370,33 +508,58 @@ def test_there_is_no_section_on_clients_without_any():
 # Scores
 
 
-def summarise_scores(people: list[int], *, drawn: list[int] | None = None, spd: float = 0.1, unprivileged: int = 0):
-    """A column with groups of so many people, of which those `drawn` have so many in their first bin."""
+def summarise_scores(
+    people: list[int], *, drawn: list[int] | None = None, spd: float = 0.1, unprivileged: int = 0
+):
+    """A column with groups of so many people, of which those `drawn` have so many in their first
+    bin.
+    """
     groups = len(people)
     bins = np.zeros((groups, BINS), int)
     bins[:, 0] = people if drawn is None else drawn
     gaps = np.full((2, groups, THRESHOLDS), np.nan)
     gaps[:, unprivileged, 3] = spd
-    scores = {name: tuple(Estimate(0.5 + g / 100) for g in range(groups)) for name in ("auc", "ece", "bias")}
+    scores = {
+        name: tuple(Estimate(0.5 + g / 100) for g in range(groups))
+        for name in ("auc", "ece", "bias")
+    }
     accuracy = [made.rate(80.0, n) if n else NOTHING for n in people]
     curves = Curves(np.full(bins.shape, 0.05), np.full(bins.shape, 0.1), bins, *gaps)
-    return group_view([f"g{g}" for g in range(groups)], accuracy=accuracy, scores=scores, curves=curves, unprivileged=unprivileged)
+    return group_view(
+        [f"g{g}" for g in range(groups)],
+        accuracy=accuracy,
+        scores=scores,
+        curves=curves,
+        unprivileged=unprivileged,
+    )
 
 
-WHOLE = {"accuracy": made.rate(80.0), "auc": Estimate(0.8), "ece": Estimate(0.02), "bias": Estimate(-0.01)}
+WHOLE = {
+    "accuracy": made.rate(80.0),
+    "auc": Estimate(0.8),
+    "ece": Estimate(0.02),
+    "bias": Estimate(-0.01),
+}
 
 
 def test_scores_are_listed_of_everybody_and_of_groups_that_are_shown():
     crossed = summarise_scores([40, 60])._replace(unprivileged=None, names=("a", "b"))
-    found = score_section(audit(summarise_scores([40, 0, 2000]), intersections=crossed, whole=WHOLE)).html
+    found = score_section(
+        audit(summarise_scores([40, 0, 2000]), intersections=crossed, whole=WHOLE)
+    ).html
     tables = re.findall(r"<table.*?</table>", found, re.S)
     assert len(tables) == 2
     first, second = (lines(table, "With 95 % intervals") for table in tables)
     assert first[0] == ["everybody", "1,000", "0.800", "0.020", "−0.010"]
-    assert [row[:3] for row in first[1:]] == [["sex=g0", "40", "0.500"], ["sex=g2", "2,000", "0.520"]]
+    assert [row[:3] for row in first[1:]] == [
+        ["sex=g0", "40", "0.500"],
+        ["sex=g2", "2,000", "0.520"],
+    ]
     assert [row[:3] for row in second] == [["a", "40", "0.500"], ["b", "60", "0.510"]]
     assert "Scores of intersections" in text(found)
-    assert "Scores of intersections" not in text(score_section(audit(summarise_scores([40, 60]), whole=WHOLE)).html)
+    assert "Scores of intersections" not in text(
+        score_section(audit(summarise_scores([40, 60]), whole=WHOLE)).html
+    )
 
 
 def test_curves_are_drawn_of_the_eight_largest_groups_with_bins():
@@ -405,7 +568,8 @@ def test_curves_are_drawn_of_the_eight_largest_groups_with_bins():
     part = score_section(audit(view, whole=WHOLE))
     assert list(part.specs) == ["chart-scores-0", "chart-thresholds-0"]
     names = dict.fromkeys(row["method"] for row in rows_of(part, "chart-scores-0"))
-    assert list(names) == ["g1", "g2", "g5", "g6", "g7", "g8", "g9", "g10"]  # without the smallest, the hidden, and one without bins
+    # without the smallest, the hidden, and one without bins
+    assert list(names) == ["g1", "g2", "g5", "g6", "g7", "g8", "g9", "g10"]
     assert "By sex" in text(part.html)
 
 
@@ -415,7 +579,9 @@ def test_the_curve_of_thresholds_is_that_of_the_unprivileged():
     assert "rate of “g1” minus rate of all others" in text(part.html)
     unknown = score_section(audit(summarise_scores([40, 60], spd=np.nan), whole=WHOLE))
     assert list(unknown.specs) == ["chart-scores-0"]
-    nothing = score_section(audit(summarise_scores([40, 60], drawn=[0, 0], spd=np.nan), whole=WHOLE))
+    nothing = score_section(
+        audit(summarise_scores([40, 60], drawn=[0, 0], spd=np.nan), whole=WHOLE)
+    )
     assert nothing.specs == {}
     assert "By sex" not in text(nothing.html)
     without = summarise_scores([40, 60])._replace(curves=None)

@@ -1,16 +1,31 @@
-"""Scores against slow and plain calculations: pairs of people, one after another, for AUC; loops over bins and thresholds."""
+"""Scores against slow and plain calculations: pairs of people, one after another, for AUC; loops
+over bins and thresholds.
+"""
 
 import numpy as np
 import pytest
 
-from evenly.auditing.estimates import BINS, THRESHOLDS, ScoreSummary, at_thresholds, check_scores, curves, score_figures, summarise_scores
+from evenly.auditing.estimates import (
+    BINS,
+    THRESHOLDS,
+    ScoreSummary,
+    at_thresholds,
+    check_scores,
+    curves,
+    score_figures,
+    summarise_scores,
+)
 
 GROUPS = 4
 Z = 1.96  # of a 95 % interval
 
 
-def people(rows: int = 160, seed: int = 0, digits: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores with many ties, labels, and groups; the last group has one label only, and the third nobody."""
+def people(
+    rows: int = 160, seed: int = 0, digits: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores with many ties, labels, and groups; the last group has one label only, and the third
+    nobody.
+    """
     draw = np.random.default_rng(seed)
     group = draw.choice([0, 1, 3], rows, p=[0.6, 0.3, 0.1])
     score = draw.random(rows).round(digits)
@@ -20,7 +35,9 @@ def people(rows: int = 160, seed: int = 0, digits: int = 1) -> tuple[np.ndarray,
 
 
 def placements(score: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each person with the favourable label, the share of the others who are scored lower, ties half; and the reverse."""
+    """For each person with the favourable label, the share of the others who are scored lower, ties
+    half; and the reverse.
+    """
     ours, theirs = score[label == 1], score[label == 0]
     won = (ours[:, None] > theirs) + 0.5 * (ours[:, None] == theirs)
     return won.mean(1), won.mean(0)
@@ -44,17 +61,25 @@ def test_auc_and_its_interval_are_delongs(seed: int, digits: int):
 
 
 def test_an_auc_at_its_end_has_no_interval():
-    found = summarise_scores(check_scores("s", np.array([0.1, 0.2, 0.8, 0.9]), np.array([0, 0, 1, 1])), None, 1)
+    found = summarise_scores(
+        check_scores("s", np.array([0.1, 0.2, 0.8, 0.9]), np.array([0, 0, 1, 1])), None, 1
+    )
     assert found.auc[0] == 1
     assert np.isnan([found.auc_low[0], found.auc_high[0]]).all()
-    worst = summarise_scores(check_scores("s", np.array([0.8, 0.9, 0.1, 0.2]), np.array([0, 0, 1, 1])), None, 1)
+    worst = summarise_scores(
+        check_scores("s", np.array([0.8, 0.9, 0.1, 0.2]), np.array([0, 0, 1, 1])), None, 1
+    )
     assert worst.auc[0] == 0
     assert np.isnan(worst.auc_low[0])
 
 
 def test_one_person_of_each_label_is_enough_for_an_auc():
     group = np.array([0, 0, 0, 1, 1, 1])
-    summary = summarise_scores(check_scores("s", np.array([0.5, 0.2, 0.9, 0.3, 0.1, 0.2]), np.array([0, 1, 1, 0, 0, 1])), group, 2)
+    summary = summarise_scores(
+        check_scores("s", np.array([0.5, 0.2, 0.9, 0.3, 0.1, 0.2]), np.array([0, 1, 1, 0, 0, 1])),
+        group,
+        2,
+    )
     assert summary.auc.tolist() == [0.5, 0.5]
     assert np.isnan(summary.auc_low).all()  # the placement of a single person has no variance
 
@@ -81,12 +106,16 @@ def test_calibration_bias_and_counts_are_those_of_loops():
         error = 0.0
         for b in range(BINS):
             inside = np.minimum((s * BINS).astype(int), BINS - 1) == b
-            assert found.bins[g, b] == pytest.approx([inside.sum(), s[inside].sum(), y[inside].sum()])
+            assert found.bins[g, b] == pytest.approx(
+                [inside.sum(), s[inside].sum(), y[inside].sum()]
+            )
             error += abs(s[inside].sum() - y[inside].sum()) / len(s)
         assert found.ece[g] == pytest.approx(error)
         for kind in (0, 1):
             for t in range(THRESHOLDS):
-                inside = (np.minimum((s * THRESHOLDS).astype(int), THRESHOLDS - 1) == t) & (y == kind)
+                inside = (np.minimum((s * THRESHOLDS).astype(int), THRESHOLDS - 1) == t) & (
+                    y == kind
+                )
                 assert found.steps[g, kind, t] == inside.sum()
         selected, right = at_thresholds(found.steps)
         for t in range(THRESHOLDS):
@@ -99,7 +128,9 @@ def test_calibration_bias_and_counts_are_those_of_loops():
 
 def test_one_person_has_a_bias_and_no_width():
     found = summarise_scores(check_scores("s", np.array([0.3]), np.array([1])), None, 1)
-    assert (found.bias[0], found.bias_low[0], found.bias_high[0]) == pytest.approx((-0.7, -0.7, -0.7))
+    assert (found.bias[0], found.bias_low[0], found.bias_high[0]) == pytest.approx(
+        (-0.7, -0.7, -0.7)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +142,17 @@ def many() -> ScoreSummary:
 def test_what_may_be_shown_is_shown(many: ScoreSummary):
     shown = np.array([True, False, True, False])
     found = score_figures(many, shown, 5)
-    assert all([estimate.has_value for estimate in found[name]] == [True, False, False, False] for name in ("auc", "bias", "ece"))
+    assert all(
+        [estimate.has_value for estimate in found[name]] == [True, False, False, False]
+        for name in ("auc", "bias", "ece")
+    )
     assert not found["ece"][0].has_interval
     assert found["bias"][0].value == pytest.approx(many.bias[0])
     fewest = int(min(many.favourable[0], many.rows[0] - many.favourable[0]))
-    enough = [score_figures(many, shown, min_cell)["auc"][0].has_value for min_cell in (fewest, fewest + 1)]
+    enough = [
+        score_figures(many, shown, min_cell)["auc"][0].has_value
+        for min_cell in (fewest, fewest + 1)
+    ]
     assert enough == [True, False]
 
 
@@ -142,9 +179,15 @@ def test_a_curve_of_thresholds_needs_ten_times_as_many_people_of_each_label(many
 
 
 @pytest.mark.parametrize(("people", "visible"), [(9, False), (10, True)])
-def test_a_curve_of_thresholds_needs_ten_people_of_each_label_even_if_nothing_is_hidden(people: int, visible: bool):
+def test_a_curve_of_thresholds_needs_ten_people_of_each_label_even_if_nothing_is_hidden(
+    people: int, visible: bool
+):
     label = np.tile([0, 1], 2 * people)
-    summary = summarise_scores(check_scores("s", np.linspace(0, 1, len(label)), label), np.arange(len(label)) // (2 * people), 2)
+    summary = summarise_scores(
+        check_scores("s", np.linspace(0, 1, len(label)), label),
+        np.arange(len(label)) // (2 * people),
+        2,
+    )
     lines = curves(summary, np.ones(2, bool), np.ones(2, bool), 0)
     assert np.isfinite(lines.spd).all() == np.isfinite(lines.eod).all() == visible
 
@@ -152,7 +195,12 @@ def test_a_curve_of_thresholds_needs_ten_people_of_each_label_even_if_nothing_is
 def test_bins_with_few_people_are_hidden_with_one_more_that_would_tell_them():
     score = np.array([0.05] * 3 + [0.15] * 9 + [0.25] * 20 + [0.95] * 30)
     label = (np.arange(len(score)) % 2).astype(int)
-    found = curves(summarise_scores(check_scores("s", score, label), None, 1), np.array([True]), np.array([True]), 5)
+    found = curves(
+        summarise_scores(check_scores("s", score, label), None, 1),
+        np.array([True]),
+        np.array([True]),
+        5,
+    )
     assert found.rows[0].tolist() == [0, 0, 20, 0, 0, 0, 0, 0, 0, 30]
     assert np.isnan(found.score[0, :2]).all()
     assert (found.score[0, 2], found.frequency[0, 9]) == pytest.approx((0.25, 0.5))

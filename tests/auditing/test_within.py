@@ -13,7 +13,9 @@ NOBODY = [[0, 0], [0, 0]]
 
 def seen(*clients: tuple, rest: list | None = None, gone: tuple[int, ...] = (), min_cell: int = 10):
     hidden = np.isin(np.arange(len(clients)), gone)
-    return client_gaps(np.array(clients), np.array(rest or [NOBODY] * len(clients)), hidden, min_cell)
+    return client_gaps(
+        np.array(clients), np.array(rest or [NOBODY] * len(clients)), hidden, min_cell
+    )
 
 
 def known(found) -> list[bool]:
@@ -55,7 +57,9 @@ def test_few_people_with_one_label_hide_a_client(few: int, label: int):
 @pytest.mark.parametrize("few", [9, 10])
 def test_few_people_on_neither_side_hide_a_client(few: int):
     rest = [[[few, 0], [0, 0]], NOBODY, NOBODY]
-    assert known(seen((ENOUGH, OTHERS), (ENOUGH, OTHERS), (OTHERS, OTHERS), rest=rest))[0] == (few == 10)
+    assert known(seen((ENOUGH, OTHERS), (ENOUGH, OTHERS), (OTHERS, OTHERS), rest=rest))[0] == (
+        few == 10
+    )
 
 
 def test_a_client_without_anybody_on_one_side_has_no_gap():
@@ -65,7 +69,9 @@ def test_a_client_without_anybody_on_one_side_has_no_gap():
 
 
 def test_a_hidden_client_has_no_gap_and_does_not_count():
-    found = seen((ENOUGH, OTHERS), (OTHERS, ENOUGH), (OTHERS, ENOUGH), (OTHERS, OTHERS), gone=(0, 1))
+    found = seen(
+        (ENOUGH, OTHERS), (OTHERS, ENOUGH), (OTHERS, ENOUGH), (OTHERS, OTHERS), gone=(0, 1)
+    )
     assert known(found) == [False, False, True, True]
     assert found.mean.rows == 140 + 160
     nothing = seen((ENOUGH, OTHERS), gone=(0,))

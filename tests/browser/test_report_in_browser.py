@@ -1,6 +1,8 @@
-"""The report in a real browser: drawn, quiet, alone, readable on a phone, and answering to clicks and keys.
+"""The report in a real browser: drawn, quiet, alone, readable on a phone, and answering to clicks
+and keys.
 
-Pages are costly to open, so each is opened once and looked at by many tests; those of unusual comparisons are slow tests.
+Pages are costly to open, so each is opened once and looked at by many tests; those of unusual
+comparisons are slow tests.
 """
 
 import itertools
@@ -37,7 +39,11 @@ def absent(reason: str) -> NoReturn:
 
 @pytest.fixture(scope="module")
 def browser():
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    path = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if path is None:
         absent("Chromium is not installed; `apt install chromium` provides it.")
     try:
@@ -50,24 +56,46 @@ def browser():
         found.close()
 
 
-LONG = "fedavg(learning_rate=0.001)+server-adam(learning_rate=0.0001, b1=0.9, b2=0.999, eps=0.00001)+uniform(clients=10)"
-NAMES = [HOSTILE, '"><img src=x onerror="window.hacked=1">', *(f"a hospital with a long name, number {i} " * 3 for i in range(18))]
+LONG = (
+    "fedavg(learning_rate=0.001)+server-adam(learning_rate=0.0001, b1=0.9, b2=0.999,"
+    " eps=0.00001)+uniform(clients=10)"
+)
+NAMES = [
+    HOSTILE,
+    '"><img src=x onerror="window.hacked=1">',
+    *(f"a hospital with a long name, number {i} " * 3 for i in range(18)),
+]
 SWEEP = [
     "fedavg",
     *(f"q-fedavg(q={q}, learning_rate={rate})" for q in range(8) for rate in (0.01, 0.1, 1)),
     *(f"term(alpha={a})" for a in range(23)),
 ]
 MADE = {
-    "many": lambda: with_groups(comparison(SWEEP, data=federation(30, rows=(40, 10, 60)), seeds=2), differ=True),
-    "hostile": lambda: comparison(("fedavg", HOSTILE, LONG), data=federation(20, names=NAMES), name=HOSTILE, command=HOSTILE)._replace(
-        title=HOSTILE
+    "many": lambda: with_groups(
+        comparison(SWEEP, data=federation(30, rows=(40, 10, 60)), seeds=2), differ=True
+    ),
+    "hostile": (
+        lambda: comparison(
+            ("fedavg", HOSTILE, LONG),
+            data=federation(20, names=NAMES),
+            name=HOSTILE,
+            command=HOSTILE,
+        )._replace(title=HOSTILE)
     ),
     "usual": lambda: comparison(("fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)")),
     "one": lambda: comparison(("fedavg",), seeds=1, data=federation(1)),
-    "groups": lambda: with_groups(comparison(("fedavg", "q-fedavg(q=1)", LONG), seeds=1, data=federation(20, rows=(40, 10, 40)))),
+    "groups": lambda: with_groups(
+        comparison(
+            ("fedavg", "q-fedavg(q=1)", LONG), seeds=1, data=federation(20, rows=(40, 10, 40))
+        )
+    ),
 }
 CHARTS = {"many": 18, "hostile": 9, "usual": 9, "one": 5, "groups": 18}
-EVERY = ["many", "hostile", *(pytest.param(name, marks=pytest.mark.slow) for name in ("usual", "one", "groups"))]
+EVERY = [
+    "many",
+    "hostile",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("usual", "one", "groups")),
+]
 
 
 class Visit:
@@ -91,7 +119,9 @@ class Visit:
         self.context.close()
 
     def overflow(self) -> int:
-        return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        return self.page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +131,12 @@ def opened(browser, tmp_path_factory):
 
     def visit(name: str, size: dict[str, int] = DESK) -> Visit:
         if name not in visits:
-            visits[name] = Visit(browser, write_report(MADE[name](), folder / f"{name}.html"), viewport=DESK, accept_downloads=True)
+            visits[name] = Visit(
+                browser,
+                write_report(MADE[name](), folder / f"{name}.html"),
+                viewport=DESK,
+                accept_downloads=True,
+            )
         visits[name].page.set_viewport_size(size)
         visits[name].page.emulate_media(media="screen", color_scheme="light")
         return visits[name]
@@ -128,7 +163,8 @@ def tip(visit: Visit, mark: str) -> str:
 
 def labels(visit: Visit, table: str) -> list[str]:
     return visit.page.evaluate(
-        f"[...document.querySelector('{table}').tBodies[0].rows].filter(r => !r.hidden).map(r => r.cells[0].textContent)"
+        f"[...document.querySelector('{table}').tBodies[0].rows].filter(r => !r.hidden).map(r =>"
+        " r.cells[0].textContent)"
     )
 
 
@@ -145,7 +181,10 @@ def test_every_chart_is_drawn_without_a_complaint_or_a_request(opened, name):
 @pytest.mark.parametrize("name", EVERY)
 def test_nothing_overflows_sideways(opened, name):
     visit = opened(name)
-    visit.page.evaluate("document.querySelectorAll('details:not([open])').forEach(part => { part.open = true; part.dataset.shut = '' })")
+    visit.page.evaluate(
+        "document.querySelectorAll('details:not([open])').forEach(part => { part.open = true;"
+        " part.dataset.shut = '' })"
+    )
     for width in (320, 390, 768, 1040):
         visit.page.set_viewport_size({"width": width, "height": 844})
         deadline = time.monotonic() + 10
@@ -153,7 +192,9 @@ def test_nothing_overflows_sideways(opened, name):
             visit.page.wait_for_timeout(100)  # the charts follow the width
         assert wide == []
         assert visit.overflow() == 0
-    visit.page.evaluate("document.querySelectorAll('details[data-shut]').forEach(part => (part.open = false))")
+    visit.page.evaluate(
+        "document.querySelectorAll('details[data-shut]').forEach(part => (part.open = false))"
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,24 +223,42 @@ def test_the_measure_of_fairness_can_be_chosen_with_the_keyboard(opened):
         choice.focus()
         for key in keys:
             visit.page.keyboard.press(key)
-        visit.page.wait_for_function(f"document.querySelector('#chart-front').textContent.includes({words!r})")
-        assert visit.page.locator("#chart-front path[aria-roledescription=point]").count() == len(SWEEP)
+        visit.page.wait_for_function(
+            f"document.querySelector('#chart-front').textContent.includes({words!r})"
+        )
+        assert visit.page.locator("#chart-front path[aria-roledescription=point]").count() == len(
+            SWEEP
+        )
     choice.select_option(index=0)
     assert visit.complaints == []
 
 
 def test_words_filter_the_methods_of_tables_and_of_the_front(opened):
     visit = opened("many")
-    field, points = visit.page.locator("#filter-methods"), visit.page.locator("#chart-front path[aria-roledescription=point]")
+    field, points = (
+        visit.page.locator("#filter-methods"),
+        visit.page.locator("#chart-front path[aria-roledescription=point]"),
+    )
     field.fill("term -alpha=1")
     kept = [label for label in SWEEP if label.startswith("term") and "alpha=1" not in label]
-    visit.page.wait_for_function(f"document.querySelectorAll('#chart-front path[aria-roledescription=point]').length === {len(kept)}")
-    assert visit.page.locator("#filter-methods-status").inner_text() == f"{len(kept)} of {len(SWEEP)} methods"
+    visit.page.wait_for_function(
+        "document.querySelectorAll('#chart-front path[aria-roledescription=point]').length ==="
+        f" {len(kept)}"
+    )
+    assert (
+        visit.page.locator("#filter-methods-status").inner_text()
+        == f"{len(kept)} of {len(SWEEP)} methods"
+    )
     assert labels(visit, "#chance table") == kept
     field.fill("no such method")
-    visit.page.wait_for_function("document.querySelectorAll('#chart-front path[aria-roledescription=point]').length === 0")
+    visit.page.wait_for_function(
+        "document.querySelectorAll('#chart-front path[aria-roledescription=point]').length === 0"
+    )
     field.fill("")
-    visit.page.wait_for_function(f"document.querySelectorAll('#chart-front path[aria-roledescription=point]').length === {len(SWEEP)}")
+    visit.page.wait_for_function(
+        "document.querySelectorAll('#chart-front path[aria-roledescription=point]').length ==="
+        f" {len(SWEEP)}"
+    )
     assert points.count() == len(SWEEP)
     assert visit.complaints == []
 
@@ -207,7 +266,9 @@ def test_words_filter_the_methods_of_tables_and_of_the_front(opened):
 def test_a_click_on_a_column_sorts_and_another_turns_the_order(opened):
     visit = opened("many")
     visit.page.locator("#chance details:first-of-type summary").click()
-    head = visit.page.locator("#chance details:first-of-type th", has_text="Difference").locator("button")
+    head = visit.page.locator("#chance details:first-of-type th", has_text="Difference").locator(
+        "button"
+    )
     rows = "[...document.querySelector('#chance details:first-of-type table').tBodies[0].rows]"
     read = f"{rows}.map(r => parseFloat(r.cells[1].textContent.replace('−', '-')))"
     before = visit.page.evaluate(read)
@@ -217,20 +278,28 @@ def test_a_click_on_a_column_sorts_and_another_turns_the_order(opened):
     assert visit.page.evaluate(read) == sorted(before, reverse=True)
     assert visit.page.locator("#chance th[aria-sort=descending]").count() == 1
     visit.page.evaluate(f"{rows}.at(-1).cells[3].textContent = '< 0.0001'")
-    visit.page.locator("#chance details:first-of-type th", has_text="p").locator("button", has_text="p").nth(0).click()
-    assert visit.page.evaluate(f"{rows}[0].cells[3].textContent") == "< 0.0001"  # the least of all, not one without a value
+    visit.page.locator("#chance details:first-of-type th", has_text="p").locator(
+        "button", has_text="p"
+    ).nth(0).click()
+    # the least of all, not one without a value
+    assert visit.page.evaluate(f"{rows}[0].cells[3].textContent") == "< 0.0001"
 
 
 def test_rounds_can_be_drawn_against_bytes(opened):
     visit = opened("many")
     visit.page.get_by_label("Drawn against").select_option("bytes")
     for metric in ("average", "worst10", "variance"):
-        visit.page.wait_for_function(f"document.querySelector('#chart-rounds-{metric}').textContent.includes('Sent and received')")
+        visit.page.wait_for_function(
+            f"document.querySelector('#chart-rounds-{metric}').textContent.includes('Sent and"
+            " received')"
+        )
     with visit.page.expect_download() as download:
         visit.page.click("figure:has(#chart-rounds-average) button[data-save=svg]")
     assert download.value.suggested_filename == "rounds-average-bytes.svg"
     visit.page.get_by_label("Drawn against").select_option("")
-    visit.page.wait_for_function("document.querySelector('#chart-rounds-average').textContent.includes('Rounds of training')")
+    visit.page.wait_for_function(
+        "document.querySelector('#chart-rounds-average').textContent.includes('Rounds of training')"
+    )
     assert visit.complaints == []
 
 
@@ -239,7 +308,9 @@ def test_weights_over_the_rounds_are_shown_for_the_chosen_method(opened):
     choice = visit.page.locator("select[data-charts=chart-influence-rounds]")
     choice.select_option(index=1)
     label = choice.locator("option:checked").inner_text()
-    visit.page.wait_for_function(f"document.querySelector('#chart-influence-rounds').getAttribute('aria-label').includes({label!r})")
+    visit.page.wait_for_function(
+        f"document.querySelector('#chart-influence-rounds').getAttribute('aria-label').includes({label!r})"
+    )
     assert visit.complaints == []
 
 
@@ -255,7 +326,9 @@ def test_clients_can_be_found_by_name(opened):
 
 def test_user_text_is_shown_and_never_executed(opened):
     visit = opened("hostile")
-    visit.page.locator("#chart-distribution path[aria-roledescription=circle]").first.hover(force=True)
+    visit.page.locator("#chart-distribution path[aria-roledescription=circle]").first.hover(
+        force=True
+    )
     found = visit.page.locator("#vg-tooltip-element.visible")
     found.wait_for(timeout=5000)
     assert HOSTILE in found.inner_text()
@@ -267,7 +340,8 @@ def test_user_text_is_shown_and_never_executed(opened):
 def test_even_injected_scripts_would_not_run(opened):
     visit = opened("hostile")
     visit.page.evaluate(
-        "() => { const s = document.createElement('script'); s.textContent = 'window.hacked = 1'; document.body.append(s); }"
+        "() => { const s = document.createElement('script'); s.textContent = 'window.hacked = 1';"
+        " document.body.append(s); }"
     )
     assert visit.page.evaluate("window.hacked") is None
     visit.complaints.clear()  # the browser said that it refused
@@ -276,7 +350,10 @@ def test_even_injected_scripts_would_not_run(opened):
 def colours(visit: Visit) -> list[str]:
     read = "e => getComputedStyle(document.querySelector(e[0]))[e[1]]"
     label = "#chart-front .role-axis-label text"
-    return [visit.page.evaluate(read, pair) for pair in (["body", "backgroundColor"], ["body", "color"], [label, "fill"])]
+    return [
+        visit.page.evaluate(read, pair)
+        for pair in (["body", "backgroundColor"], ["body", "color"], [label, "fill"])
+    ]
 
 
 def brightness(colour: str) -> float:
@@ -308,7 +385,9 @@ def test_paper_is_white_even_for_dark_readers(opened):
 
 
 def test_the_opening_prints_on_one_page(opened):
-    """A sheet of A4 with margins of 12 mm, 96 pixels to the inch; US letter is wider, and 18 mm shorter."""
+    """A sheet of A4 with margins of 12 mm, 96 pixels to the inch; US letter is wider, and 18 mm
+    shorter.
+    """
     for name in ("many", "usual"):
         visit = opened(name, {"width": round(186 / 25.4 * 96), "height": 900})
         visit.page.emulate_media(media="print")
@@ -325,7 +404,10 @@ def test_what_was_not_drawn_yet_is_drawn_before_printing(opened, browser):
     context = browser.new_context(viewport=DESK)
     page = context.new_page()
     # Nothing comes near, and the browser is never idle.
-    page.add_init_script("window.requestIdleCallback = () => {}; window.IntersectionObserver = class { observe() {} };")
+    page.add_init_script(
+        "window.requestIdleCallback = () => {}; window.IntersectionObserver = class { observe()"
+        " {} };"
+    )
     page.goto(opened("many").page.url)
     assert page.locator(".chart svg").count() == 0
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -356,7 +438,10 @@ def test_a_reader_of_the_structure_finds_tables_headings_and_names(opened):
     assert page.locator("main tbody tr:not(:has(th[scope=row]))").count() == 0
     assert page.get_by_role("row").count() > 5  # roles survive the card layout
     assert page.locator(".chart[role=graphics-document][aria-label]").count() == CHARTS["many"]
-    unnamed = "[...document.querySelectorAll('select, input')].filter(e => !e.labels.length && !e.getAttribute('aria-label')).length"
+    unnamed = (
+        "[...document.querySelectorAll('select, input')].filter(e => !e.labels.length &&"
+        " !e.getAttribute('aria-label')).length"
+    )
     assert page.evaluate(unnamed) == 0
     levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(e => +e.tagName[1])")
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
@@ -366,14 +451,20 @@ def test_the_focus_is_visible(opened):
     page = opened("many").page
     page.locator("#filter-methods").focus()
     page.keyboard.press("Tab")
-    outline = page.evaluate("(() => { const s = getComputedStyle(document.activeElement); return [s.outlineStyle, s.outlineWidth]; })()")
+    outline = page.evaluate(
+        "(() => { const s = getComputedStyle(document.activeElement); return [s.outlineStyle,"
+        " s.outlineWidth]; })()"
+    )
     assert outline == ["solid", "2px"]
 
 
 @pytest.mark.slow
 def test_a_report_of_48_methods_opens_in_under_two_seconds(browser, tmp_path):
     """On an otherwise quiet machine; the best of five, since others may use it."""
-    found = with_groups(comparison(SWEEP, data=federation(100, rows=(80, 20, 40)), seeds=3, evaluations=51), differ=True)
+    found = with_groups(
+        comparison(SWEEP, data=federation(100, rows=(80, 20, 40)), seeds=3, evaluations=51),
+        differ=True,
+    )
     path = write_report(found, tmp_path / "report.html")
     assert path.stat().st_size < 8 * 2**20
     taken = []

@@ -17,33 +17,43 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> Path:
-    return write_study_report([study()], tmp_path_factory.mktemp("study") / "report.html", "Adult by sex")
+    return write_study_report(
+        [study()], tmp_path_factory.mktemp("study") / "report.html", "Adult by sex"
+    )
 
 
 def test_every_chart_is_drawn_without_a_complaint(browser, report):  # noqa: F811
     with Visit(browser, report, viewport=DESK) as visit:
         charts = visit.page.locator(".chart").count()
         assert charts == 16
-        assert visit.page.locator(".chart > svg, .chart > div > svg, .chart canvas").count() == charts
+        assert (
+            visit.page.locator(".chart > svg, .chart > div > svg, .chart canvas").count() == charts
+        )
         assert visit.complaints == []
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1040, 1280])
 def test_nothing_overflows_sideways(browser, report, width):  # noqa: F811
     with Visit(browser, report, viewport={"width": width, "height": 844}) as visit:
-        visit.page.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
+        visit.page.evaluate(
+            "document.querySelectorAll('details').forEach(part => part.open = true)"
+        )
         assert visit.overflow() == 0
 
 
 def names(page) -> list[str]:
     return page.evaluate(
-        "[...document.querySelector('table.methods').tBodies[0].rows].filter(r => !r.hidden).map(r => r.cells[0].textContent)"
+        "[...document.querySelector('table.methods').tBodies[0].rows].filter(r => !r.hidden).map(r"
+        " => r.cells[0].textContent)"
     )
 
 
 def test_a_click_sorts_and_another_turns_the_order(browser, report):  # noqa: F811
     with Visit(browser, report, viewport=DESK) as visit:
-        before, head = names(visit.page), visit.page.locator("table.methods th button.sort", has_text="|EOD|").first
+        before, head = (
+            names(visit.page),
+            visit.page.locator("table.methods th button.sort", has_text="|EOD|").first,
+        )
         head.click()
         rising = names(visit.page)
         assert "+LD" in rising[0]  # reweighing has the lower gap here

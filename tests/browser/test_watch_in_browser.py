@@ -1,4 +1,6 @@
-"""`evenly watch` in a real browser, while a real experiment runs in another process and is killed."""
+"""`evenly watch` in a real browser, while a real experiment runs in another process and
+is killed.
+"""
 
 import re
 import signal
@@ -18,18 +20,35 @@ from evenly.watch import Watch
 
 pytestmark = pytest.mark.browser
 
-COMMAND = ["compare", "--data", "synthetic(clients=5)", "--algorithms", "fedavg,q-fedavg(q=1)", "--rounds", "400000", "--seeds", "1"]
+COMMAND = [
+    "compare",
+    "--data",
+    "synthetic(clients=5)",
+    "--algorithms",
+    "fedavg,q-fedavg(q=1)",
+    "--rounds",
+    "400000",
+    "--seeds",
+    "1",
+]
 MORE = ["--sampling", "uniform(clients=2)", "--evaluate-every", "500"]
-DONE = "Number(document.getElementById('far').textContent.match(/^[0-9,]+/)?.[0].replaceAll(',', ''))"
+DONE = (
+    "Number(document.getElementById('far').textContent.match(/^[0-9,]+/)?.[0].replaceAll(',', ''))"
+)
 
 
 # Tests that run in the background pass on that Ctrl-C is ignored; a user's terminal does not.
-PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from evenly.cli import main; main()"
+PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from evenly.cli"
+    " import main; main()"
+)
 
 
 def evenly(*arguments: str, folder: Path) -> subprocess.Popen:
     command = [sys.executable, "-c", PROGRAM, *arguments]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
 
 
 @pytest.fixture
@@ -52,7 +71,12 @@ class Visitor:
         self.page.set_default_timeout(30_000)
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.asked.add(request.url.split("/")[2] if "//" in request.url else "data"))
+        self.page.on(
+            "request",
+            lambda request: self.asked.add(
+                request.url.split("/")[2] if "//" in request.url else "data"
+            ),
+        )
         self.page.goto(url)
 
     def status(self, wanted: str) -> str:
@@ -70,12 +94,19 @@ def test_the_page_follows_an_experiment_until_it_is_killed(browser, processes, t
     page = visit.page
     visit.status("running")
     page.wait_for_function("Number(document.documentElement.dataset.drawn) > 3")
-    before, drawn = page.evaluate(DONE), page.evaluate("Number(document.documentElement.dataset.drawn)")
-    page.wait_for_function(f"{DONE} > {before} && Number(document.documentElement.dataset.drawn) > {drawn}")
+    before, drawn = (
+        page.evaluate(DONE),
+        page.evaluate("Number(document.documentElement.dataset.drawn)"),
+    )
+    page.wait_for_function(
+        f"{DONE} > {before} && Number(document.documentElement.dataset.drawn) > {drawn}"
+    )
     assert page.locator("#chart svg path").count() > 4, "lines and bands are drawn"
     assert re.search(r"^[\d,]+ of 400,000 rounds \(\d+ %\) · .* so far", page.text_content("#far"))
     assert page.locator("#rows tr").count() == 2
-    assert 5 < float(page.text_content("#rows tr:first-child td:nth-child(3)")) < 100, "an accuracy in percent"
+    assert 5 < float(page.text_content("#rows tr:first-child td:nth-child(3)")) < 100, (
+        "an accuracy in percent"
+    )
     page.select_option("#metric", "test:variance")
     page.wait_for_function("document.querySelector('#chart svg').textContent.includes('variance')")
     page.uncheck("input[value='fedavg']")
@@ -92,8 +123,14 @@ def test_the_page_follows_an_experiment_until_it_is_killed(browser, processes, t
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_finished_experiment_leads_to_its_report_and_many_methods_fit(browser, tmp_path: Path, width: int):  # noqa: F811
-    labels = [f"<b>method</b> number {i} with a long name(learning_rate=0.001, q={i})" for i in range(12)]
+def test_a_finished_experiment_leads_to_its_report_and_many_methods_fit(
+    browser,  # noqa: F811
+    tmp_path: Path,
+    width: int,
+):
+    labels = [
+        f"<b>method</b> number {i} with a long name(learning_rate=0.001, q={i})" for i in range(12)
+    ]
     about = {"name": "test", "data": "tiny", "rounds": 20, "every": 10, "splits": ["test"]}
     live = Live(tmp_path, about, [(label, 0) for label in labels])
     live.progress(0, 240)
@@ -105,17 +142,26 @@ def test_a_finished_experiment_leads_to_its_report_and_many_methods_fit(browser,
         visit.status("running")
         for i, label in enumerate(labels):
             for done in (0, 10, 20):
-                live.point(label, 0, done, {"test": {"average": 50.0 + i + done, "worst10": 10.0, "variance": 100.0}})
+                live.point(
+                    label,
+                    0,
+                    done,
+                    {"test": {"average": 50.0 + i + done, "worst10": 10.0, "variance": 100.0}},
+                )
         live.progress(240, 240)
         live.end("finished")
-        (tmp_path / "report.html").write_text("<!doctype html><title>report</title><h1>The report</h1>")
+        (tmp_path / "report.html").write_text(
+            "<!doctype html><title>report</title><h1>The report</h1>"
+        )
         assert visit.status("finished") == "This experiment is finished."
         page = visit.page
-        page.wait_for_function("Number(document.documentElement.dataset.drawn) === 24")  # eight of them
+        # eight of them
+        page.wait_for_function("Number(document.documentElement.dataset.drawn) === 24")
         assert page.text_content("#rows tr:first-child th").startswith("<b>method</b>")
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
         page.check("#rows tr:last-child input")
-        page.wait_for_function("!document.querySelector('#rows input').checked")  # the ninth takes the place of the first
+        # the ninth takes the place of the first
+        page.wait_for_function("!document.querySelector('#rows input').checked")
         assert page.locator("#rows input:checked").count() == 8
         page.click("#report a")
         page.wait_for_selector("h1:text('The report')")

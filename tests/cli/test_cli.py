@@ -15,7 +15,16 @@ from typer.testing import CliRunner
 from evenly.cli import app
 
 runner = CliRunner()
-SMALL = ["--rounds", "4", "--seeds", "2", "--data", "synthetic(clients=6)", "--sampling", "weighted(clients=3)"]
+SMALL = [
+    "--rounds",
+    "4",
+    "--seeds",
+    "2",
+    "--data",
+    "synthetic(clients=6)",
+    "--sampling",
+    "weighted(clients=3)",
+]
 
 
 def run(*arguments, code=0):
@@ -28,7 +37,9 @@ def run(*arguments, code=0):
 def small(tmp_path_factory):
     """A comparison that several tests read."""
     out = tmp_path_factory.mktemp("cli") / "out"
-    result = run("compare", *SMALL, "--algorithms", "fedavg,q-fedavg(q=[0, 1])", "--out", str(out), "--json")
+    result = run(
+        "compare", *SMALL, "--algorithms", "fedavg,q-fedavg(q=[0, 1])", "--out", str(out), "--json"
+    )
     return out, result
 
 
@@ -38,7 +49,11 @@ def table(tmp_path):
     draw = np.random.Generator(np.random.Philox(1))
     n = 240
     frame = pd.DataFrame(
-        {"hospital": draw.choice(["north", "south", "west"], n), "sex": draw.choice(["f", "m"], n), "age": draw.normal(50, 10, n)}
+        {
+            "hospital": draw.choice(["north", "south", "west"], n),
+            "sex": draw.choice(["f", "m"], n),
+            "age": draw.normal(50, 10, n),
+        }
     )
     frame["smokes"] = draw.choice(["yes", "no"], n)
     frame["ill"] = (frame.age + draw.normal(0, 5, n) > 50).map({True: "ill", False: "well"})
@@ -82,14 +97,20 @@ def test_help_shows_defaults():
 
 def test_compare_writes_rows_traces_models_and_report(small):
     out, _ = small
-    assert {"plan.json", "report.html", "results.csv", "results.parquet", "traces", "models"} <= {p.name for p in out.iterdir()}
-    assert len(list((out / "traces").iterdir())) == 2  # runs made together, here those of a seed, are kept in one file
+    assert {"plan.json", "report.html", "results.csv", "results.parquet", "traces", "models"} <= {
+        p.name for p in out.iterdir()
+    }
+    # runs made together, here those of a seed, are kept in one file
+    assert len(list((out / "traces").iterdir())) == 2
 
 
 def test_rows_follow_the_schema(small):
     out, _ = small
     frame = pd.read_parquet(out / "results.parquet")
-    wanted = "schema experiment run label algorithm params data partition seed round split level name metric value"
+    wanted = (
+        "schema experiment run label algorithm params data partition seed round split level name"
+        " metric value"
+    )
     assert " ".join(frame.columns) == wanted
     assert set(frame.level) == {"model", "client"}
     assert set(frame.split) == {"train", "valid", "test"}
@@ -107,7 +128,9 @@ def test_json_goes_to_stdout_and_the_rest_to_stderr(small):
 
 def test_the_same_command_again_trains_nothing(small, monkeypatch):
     out, _ = small
-    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(
+        "evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again")
+    )
     run("compare", *SMALL, "--algorithms", "fedavg,q-fedavg(q=[0, 1])", "--out", str(out))
 
 
@@ -122,28 +145,83 @@ def test_other_settings_do_not_overwrite_results(small):
 def test_a_users_own_table(table, tmp_path):
     path, _ = table
     out = tmp_path / "out"
-    columns = ["--client", "hospital", "--label", "ill", "--sensitive", "sex", "--favourable", "well"]
-    result = run("compare", "--data", str(path), *columns, "--rounds", "3", "--seeds", "1", "--out", str(out))
+    columns = [
+        "--client",
+        "hospital",
+        "--label",
+        "ill",
+        "--sensitive",
+        "sex",
+        "--favourable",
+        "well",
+    ]
+    result = run(
+        "compare", "--data", str(path), *columns, "--rounds", "3", "--seeds", "1", "--out", str(out)
+    )
     assert "Report:" in result.stdout
     rows = pd.read_parquet(out / "results.parquet")
     assert set(rows.name[rows.level != "group"]) == {"", "north", "south", "west"}
-    assert set(rows.metric[rows.level == "group"]) == {"accuracy", "selection_rate", "tpr", "fpr", "examples"}
+    assert set(rows.metric[rows.level == "group"]) == {
+        "accuracy",
+        "selection_rate",
+        "tpr",
+        "fpr",
+        "examples",
+    }
 
 
 def test_the_favourable_label_and_the_unprivileged_value_can_be_chosen(table, tmp_path):
     path, _ = table
-    columns = ["--data", str(path), "--client", "hospital", "--label", "ill", "--rounds", "3", "--seeds", "1", "--algorithms", "fedavg"]
+    columns = [
+        "--data",
+        str(path),
+        "--client",
+        "hospital",
+        "--label",
+        "ill",
+        "--rounds",
+        "3",
+        "--seeds",
+        "1",
+        "--algorithms",
+        "fedavg",
+    ]
     usual, other = tmp_path / "usual", tmp_path / "other"
-    assert "--favourable ill or --favourable well" in sentence(run("compare", *columns, "--sensitive", "sex", code=2))
-    assumed = " ".join(run("compare", *columns, "--sensitive", "sex", "--favourable", "well", "--out", str(usual)).stderr.split())
+    assert "--favourable ill or --favourable well" in sentence(
+        run("compare", *columns, "--sensitive", "sex", code=2)
+    )
+    assumed = " ".join(
+        run(
+            "compare", *columns, "--sensitive", "sex", "--favourable", "well", "--out", str(usual)
+        ).stderr.split()
+    )
     assert "favourable the label 'well' unprivileged sex=m: " in assumed
-    assert "of all others (assumed, because it has the lowest share; change it with --unprivileged sex=VALUE)" in assumed
-    result = run("compare", *columns, "--sensitive", "sex", "--favourable", "ill", "--unprivileged", "f", "--out", str(other))
+    assert (
+        "of all others (assumed, because it has the lowest share; change it with --unprivileged"
+        " sex=VALUE)" in assumed
+    )
+    result = run(
+        "compare",
+        *columns,
+        "--sensitive",
+        "sex",
+        "--favourable",
+        "ill",
+        "--unprivileged",
+        "f",
+        "--out",
+        str(other),
+    )
     assert "unprivileged: sex=f, favourable: ill" in " ".join(result.stdout.split())
 
     def spd(out):
         rows = pd.read_parquet(out / "results.parquet")
-        last = (rows["round"] == 3) & (rows.split == "test") & (rows.level == "model") & (rows.metric == "spd")
+        last = (
+            (rows["round"] == 3)
+            & (rows.split == "test")
+            & (rows.level == "model")
+            & (rows.metric == "spd")
+        )
         return rows.value[last].item()
 
     # Both sides and both labels swapped: P(well | m) - P(well | f) = P(ill | f) - P(ill | m).
@@ -152,10 +230,25 @@ def test_the_favourable_label_and_the_unprivileged_value_can_be_chosen(table, tm
 
 
 def test_tune_accepts_the_columns_of_a_table(table, tmp_path):
-    columns = ["--client", "hospital", "--label", "ill", "--sensitive", "smokes,sex", "--unprivileged", "sex=m", "--favourable", "well"]
+    columns = [
+        "--client",
+        "hospital",
+        "--label",
+        "ill",
+        "--sensitive",
+        "smokes,sex",
+        "--unprivileged",
+        "sex=m",
+        "--favourable",
+        "well",
+    ]
     shorter = ["--grid", "1", "--rounds", "3", "--seeds", "1"]
-    result = run("tune", "--data", str(table[0]), *columns, *shorter, "--out", str(tmp_path / "out"))
-    assert "unprivileged: sex=m (compared here), smokes=yes, favourable: well" in " ".join(result.stdout.split())
+    result = run(
+        "tune", "--data", str(table[0]), *columns, *shorter, "--out", str(tmp_path / "out")
+    )
+    assert "unprivileged: sex=m (compared here), smokes=yes, favourable: well" in " ".join(
+        result.stdout.split()
+    )
 
 
 def test_a_saved_model_predicts_new_rows(table, tmp_path):
@@ -163,7 +256,21 @@ def test_a_saved_model_predicts_new_rows(table, tmp_path):
 
     path, frame = table
     out = tmp_path / "out"
-    run("compare", "--data", str(path), "--client", "hospital", "--label", "ill", "--rounds", "30", "--seeds", "1", "--out", str(out))
+    run(
+        "compare",
+        "--data",
+        str(path),
+        "--client",
+        "hospital",
+        "--label",
+        "ill",
+        "--rounds",
+        "30",
+        "--seeds",
+        "1",
+        "--out",
+        str(out),
+    )
     model = evenly.load(sorted((out / "models").glob("fedavg*.npz"))[0])
     predicted = model.predict(frame.drop(columns=["ill", "hospital"]))
     assert set(predicted) <= {"ill", "well"}
@@ -183,9 +290,15 @@ def test_a_saved_model_predicts_new_rows(table, tmp_path):
         (["--model", "svm"], "requires a label with two classes, got 10"),
         (["--data", "syntetic"], "Did you mean 'synthetic'"),
         (["--data", "synthetic(kinds=iid)"], "Did you mean 'kind'"),
-        (["--data", "nowhere.csv", "--client", "a", "--label", "b"], "There is no file 'nowhere.csv'"),
+        (
+            ["--data", "nowhere.csv", "--client", "a", "--label", "b"],
+            "There is no file 'nowhere.csv'",
+        ),
         (["--client", "hospital"], "for a table of your own"),
-        (["--data", "synthetic-census", "--unprivileged", "female"], "--unprivileged is for a table of your own"),
+        (
+            ["--data", "synthetic-census", "--unprivileged", "female"],
+            "--unprivileged is for a table of your own",
+        ),
         (["--learning-rate", "-1"], "learning_rate must be above 0"),
         (["--dropout", "2"], "dropout must be at least 0 and below 1"),
         (["--sampling", "uniform(clients=0)"], "clients must be a whole number of at least 1"),
@@ -203,7 +316,10 @@ def test_mistakes_get_one_sentence_and_exit_code_two(arguments, words, tmp_path)
     [
         (lambda f: f.assign(ill="ill"), "at least two classes"),
         (lambda f: f.drop(columns="hospital"), "must have the column 'hospital'"),
-        (lambda f: f.assign(hospital=f.hospital.where(f.index != 3)), "must be filled in every row; row 3"),
+        (
+            lambda f: f.assign(hospital=f.hospital.where(f.index != 3)),
+            "must be filled in every row; row 3",
+        ),
         (lambda f: f.assign(age=f.age.where(f.index != 5, np.inf)), "finite"),
         (lambda f: f.iloc[:0], "at least one row"),
     ],
@@ -212,35 +328,70 @@ def test_bad_tables_get_one_sentence(change, words, table, tmp_path):
     path, frame = table
     change(frame).to_csv(path, index=False)
     out = tmp_path / "out"
-    result = run("compare", "--data", str(path), "--client", "hospital", "--label", "ill", "--out", str(out), code=2)
+    result = run(
+        "compare",
+        "--data",
+        str(path),
+        "--client",
+        "hospital",
+        "--label",
+        "ill",
+        "--out",
+        str(out),
+        code=2,
+    )
     assert words in sentence(result)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--sensitive", "sex", "--unprivileged", "x", "--favourable", "ill"], "There is no value 'x' in column 'sex'. Known: f, m."),
+        (
+            ["--sensitive", "sex", "--unprivileged", "x", "--favourable", "ill"],
+            "There is no value 'x' in column 'sex'. Known: f, m.",
+        ),
         (["--sensitive", "sex", "--favourable", "il"], "Did you mean 'ill'"),
-        (["--sensitive", "sex", "--unprivileged", "f", "--unprivileged", "m"], "must give one value of sex, got several"),
-        (["--sensitive", "sex,smokes", "--unprivileged", "f"], "must be COLUMN=VALUE, with a column of sex, smokes, got 'f'"),
+        (
+            ["--sensitive", "sex", "--unprivileged", "f", "--unprivileged", "m"],
+            "must give one value of sex, got several",
+        ),
+        (
+            ["--sensitive", "sex,smokes", "--unprivileged", "f"],
+            "must be COLUMN=VALUE, with a column of sex, smokes, got 'f'",
+        ),
         (["--unprivileged", "f"], "--unprivileged f needs a sensitive column"),
     ],
 )
 def test_mistakes_about_groups_get_one_sentence(arguments, words, table, tmp_path):
     columns = ["--data", str(table[0]), "--client", "hospital", "--label", "ill"]
-    assert words in sentence(run("compare", *columns, *arguments, "--out", str(tmp_path / "out"), code=2))
+    assert words in sentence(
+        run("compare", *columns, *arguments, "--out", str(tmp_path / "out"), code=2)
+    )
 
 
 def test_a_method_for_groups_is_refused_before_anything_is_written(table, tmp_path):
     out = tmp_path / "out"
-    columns = ["--data", str(table[0]), "--client", "hospital", "--label", "ill", "--algorithms", "fedavg,fairfed"]
-    assert "--sensitive of the command" in sentence(run("compare", *columns, "--out", str(out), code=2))
+    columns = [
+        "--data",
+        str(table[0]),
+        "--client",
+        "hospital",
+        "--label",
+        "ill",
+        "--algorithms",
+        "fedavg,fairfed",
+    ]
+    assert "--sensitive of the command" in sentence(
+        run("compare", *columns, "--out", str(out), code=2)
+    )
     assert not (out / "run.json").exists()
 
 
 def test_groups_with_several_labels_need_the_favourable_one(table, tmp_path):
     path, frame = table
-    frame.assign(ill=[("well", "ill", "very ill")[i % 3] for i in range(len(frame))]).to_csv(path, index=False)
+    frame.assign(ill=[("well", "ill", "very ill")[i % 3] for i in range(len(frame))]).to_csv(
+        path, index=False
+    )
     columns = [
         "--data",
         str(path),
@@ -269,7 +420,18 @@ def test_a_table_needs_its_columns_named(table):
 def test_a_file_that_is_not_text_gets_one_sentence(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_bytes(b"a,b\n\xff\xfe\xfa,1\n")
-    result = run("compare", "--data", str(path), "--client", "a", "--label", "b", "--out", str(tmp_path / "out"), code=2)
+    result = run(
+        "compare",
+        "--data",
+        str(path),
+        "--client",
+        "a",
+        "--label",
+        "b",
+        "--out",
+        str(tmp_path / "out"),
+        code=2,
+    )
     assert "must be UTF-8" in sentence(result)
 
 
@@ -306,7 +468,12 @@ def test_list_and_describe_cover_the_registry():
 
 
 @pytest.mark.parametrize(
-    ("name", "revealed"), [("parity", "examples (once), unprivileged (once)"), ("weighted", "examples (once)"), ("uniform", "nothing")]
+    ("name", "revealed"),
+    [
+        ("parity", "examples (once), unprivileged (once)"),
+        ("weighted", "examples (once)"),
+        ("uniform", "nothing"),
+    ],
 )
 def test_describing_a_sampling_names_the_revealed_information(name, revealed):
     assert f"Clients reveal, to be chosen: {revealed}." in run("describe", name).stdout
@@ -334,9 +501,24 @@ def test_reproduce_prints_paper_and_ours(tmp_path, monkeypatch):
 
 def test_tune_names_the_chosen_q(tmp_path):
     result = run(
-        "tune", "--data", "synthetic(clients=12)", "--grid", "1,5", "--rounds", "20", "--seeds", "1", "--out", str(tmp_path / "o"), "--json"
+        "tune",
+        "--data",
+        "synthetic(clients=12)",
+        "--grid",
+        "1,5",
+        "--rounds",
+        "20",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path / "o"),
+        "--json",
     )
-    assert json.loads(result.stdout)["chosen"] in {"q-fedavg(q=0)", "q-fedavg(q=1)", "q-fedavg(q=5)"}
+    assert json.loads(result.stdout)["chosen"] in {
+        "q-fedavg(q=0)",
+        "q-fedavg(q=1)",
+        "q-fedavg(q=5)",
+    }
     assert "chosen" in result.stderr
 
 
@@ -350,7 +532,9 @@ def small_study(monkeypatch):
         given = {
             "methods": ["fedavg+full", "fedavg+reweigh+full"],
             "data": made,
-            "study": config.StudyTable(cells=[{"skew": 0.5}], choose={"learning_rate": [0.1, 0.01]}),
+            "study": config.StudyTable(
+                cells=[{"skew": 0.5}], choose={"learning_rate": [0.1, 0.01]}
+            ),
             "quick": config.Quick(rounds=2, seeds=2),
         }
         return config.Experiment(title=name, rounds=2, model="logistic", sampling="full", **given)
@@ -359,18 +543,34 @@ def small_study(monkeypatch):
 
 
 def test_reproduce_runs_a_study_and_prints_findings(small_study, tmp_path):
-    result = run("reproduce", "thesis/compas-dirichlet", "--quick", "--out", str(tmp_path / "out"), "--json")
+    result = run(
+        "reproduce", "thesis/compas-dirichlet", "--quick", "--out", str(tmp_path / "out"), "--json"
+    )
     printed = json.loads(result.stdout)
     assert {(row["protocol"], row["label"]) for row in printed["rows"]} == {
         (p, m) for p in ("study", "honest") for m in ("fedavg+full", "fedavg+reweigh+full")
     }
-    assert {"plan.json", "study.csv", "results.csv", "results.parquet", "report.html", "cells", "run.json"} == {
-        p.name for p in (tmp_path / "out").iterdir()
-    }
+    assert {
+        "plan.json",
+        "study.csv",
+        "results.csv",
+        "results.parquet",
+        "report.html",
+        "cells",
+        "run.json",
+    } == {p.name for p in (tmp_path / "out").iterdir()}
     assert "Does local reweighing lower |EOD|" in result.stderr
     assert [found["key"] for found in printed["findings"]] == ["debias", "accuracy", "choice"]
     assert "contains results with different settings" in sentence(
-        run("reproduce", "thesis/compas-dirichlet", "--rounds", "3", "--out", str(tmp_path / "out"), code=2)
+        run(
+            "reproduce",
+            "thesis/compas-dirichlet",
+            "--rounds",
+            "3",
+            "--out",
+            str(tmp_path / "out"),
+            code=2,
+        )
     )
 
 
@@ -407,4 +607,6 @@ def test_a_study_that_is_stopped_prints_how_to_resume(small_study, tmp_path, mon
 
     monkeypatch.setattr("evenly.experiment.execute.simulate", stop)
     result = run("reproduce", "thesis", "--quick", "--out", str(tmp_path / "all"), code=130)
-    assert f"the same command with --out {tmp_path / 'all'} resumes" in " ".join(result.stderr.split())
+    assert f"the same command with --out {tmp_path / 'all'} resumes" in " ".join(
+        result.stderr.split()
+    )

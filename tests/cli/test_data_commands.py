@@ -1,4 +1,6 @@
-"""`evenly data`: every data set is listed and described, and missing or damaged files are reported in one line."""
+"""`evenly data`: every data set is listed and described, and missing or damaged files are reported
+in one line.
+"""
 
 import shutil
 
@@ -89,10 +91,15 @@ def test_a_data_set_is_described_with_its_settings():
     assert "4 clients" in described
     assert "good clients" not in described
     refused = run("describe", "synthetic-census(client=4)", code=2)
-    assert "There is no setting 'client'. Did you mean 'clients'?" in " ".join(refused.stderr.split())
+    assert "There is no setting 'client'. Did you mean 'clients'?" in " ".join(
+        refused.stderr.split()
+    )
 
 
 def test_good_clients_are_counted_where_the_partition_is_by_coverage():
     need("compas")
     described = " ".join(run("describe", "compas(partition=cov-same-size)").stdout.split())
-    assert "good clients, with at least 90 % of a coverage of 854 unprivileged rows: 4 of 5" in described
+    assert (
+        "good clients, with at least 90 % of a coverage of 854 unprivileged rows: 4 of 5"
+        in described
+    )

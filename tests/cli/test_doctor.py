@@ -18,8 +18,19 @@ CPU = [{"platform": "cpu", "kind": "cpu", "memory": None}]
 
 
 def facts(**changes):
-    versions = {**dict.fromkeys(checkup.REQUIRED, "1.0"), "jax": "0.10.2", "jaxlib": "0.10.2", **changes.pop("versions", {})}
-    usual = {"versions": versions, "devices": CPU, "nvidia": False, "data": {"exists": True}, "self_check": PASSED}
+    versions = {
+        **dict.fromkeys(checkup.REQUIRED, "1.0"),
+        "jax": "0.10.2",
+        "jaxlib": "0.10.2",
+        **changes.pop("versions", {}),
+    }
+    usual = {
+        "versions": versions,
+        "devices": CPU,
+        "nvidia": False,
+        "data": {"exists": True},
+        "self_check": PASSED,
+    }
     return {**usual, **changes}
 
 
@@ -37,15 +48,45 @@ def test_a_healthy_machine_has_no_findings():
 @pytest.mark.parametrize(
     "changes, environment, problem, warning",
     [
-        ({"versions": {"jax": "0.9.2", "jaxlib": "0.9.2"}}, {}, "jax 0.9.2 is too old: evenly needs 0.10 or 0.11", ""),
-        ({"versions": {"jax": "0.12.0", "jaxlib": "0.12.0"}}, {}, "", "jax 0.12.0 is newer than evenly was tested with (0.10 and 0.11)"),
-        ({"versions": {"jaxlib": "0.11.0"}}, {}, "jax 0.10.2 and jaxlib 0.11.0 do not belong together", ""),
+        (
+            {"versions": {"jax": "0.9.2", "jaxlib": "0.9.2"}},
+            {},
+            "jax 0.9.2 is too old: evenly needs 0.10 or 0.11",
+            "",
+        ),
+        (
+            {"versions": {"jax": "0.12.0", "jaxlib": "0.12.0"}},
+            {},
+            "",
+            "jax 0.12.0 is newer than evenly was tested with (0.10 and 0.11)",
+        ),
+        (
+            {"versions": {"jaxlib": "0.11.0"}},
+            {},
+            "jax 0.10.2 and jaxlib 0.11.0 do not belong together",
+            "",
+        ),
         ({"versions": {"optuna": None}}, {}, "optuna is not installed", ""),
         ({"nvidia": True}, {}, "", "There is an NVIDIA GPU, but JAX uses the CPU only"),
         ({}, {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}, "", "JAX_DISABLE_MOST_OPTIMIZATIONS is set"),
-        ({"data": {"exists": False}}, {"EVENLY_DATA": "/nowhere"}, "", "EVENLY_DATA is /nowhere, which is not a folder"),
-        ({"self_check": {**PASSED, "found": 1.5, "passed": False}}, {}, "must be 1, but its length was 1.5", ""),
-        ({"self_check": {**PASSED, "found": None, "passed": False, "error": "ValueError: no"}}, {}, "but ValueError: no", ""),
+        (
+            {"data": {"exists": False}},
+            {"EVENLY_DATA": "/nowhere"},
+            "",
+            "EVENLY_DATA is /nowhere, which is not a folder",
+        ),
+        (
+            {"self_check": {**PASSED, "found": 1.5, "passed": False}},
+            {},
+            "must be 1, but its length was 1.5",
+            "",
+        ),
+        (
+            {"self_check": {**PASSED, "found": None, "passed": False, "error": "ValueError: no"}},
+            {},
+            "but ValueError: no",
+            "",
+        ),
     ],
 )
 def test_each_problem_is_reported(changes, environment, problem, warning):
@@ -57,7 +98,9 @@ def test_each_problem_is_reported(changes, environment, problem, warning):
 
 def test_the_known_length_is_that_of_the_papers_algorithm_in_float64():
     algorithm = evenly.algorithm(checkup.SELF_CHECK)
-    expected = run(evenly.synthetic(clients=8), algorithm, Settings("q-fedavg", rate=0.03, q=1.0), 5)
+    expected = run(
+        evenly.synthetic(clients=8), algorithm, Settings("q-fedavg", rate=0.03, q=1.0), 5
+    )
     assert (expected.model**2).sum() ** 0.5 == pytest.approx(checkup.KNOWN_LENGTH, rel=1e-12)
 
 
@@ -92,7 +135,10 @@ def test_a_jax_that_cannot_start_is_the_only_finding(monkeypatch: pytest.MonkeyP
 def test_missing_optional_packages_are_listed_with_their_purpose(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checkup, "version_of", lambda name: None if name == "ray" else "9.9")
     monkeypatch.setattr(checkup, "jax_failure", lambda: "not looked at")
-    assert "ray is not here: pip install 'evenly[ray]' for spreading an experiment over machines" in doctor(code=1)
+    assert (
+        "ray is not here: pip install 'evenly[ray]' for spreading an experiment over machines"
+        in doctor(code=1)
+    )
 
 
 def test_the_compile_cache_is_measured(tmp_path: Path):

@@ -53,7 +53,10 @@ def sentence(result):
 @pytest.fixture(autouse=True)
 def _no_charts(monkeypatch):
     """Skip the charts, which take longest and have tests of their own."""
-    report = lambda comparison, path, lines: write_whole(path, lambda file: file.write(comparison.title.encode()))  # noqa: E731
+
+    def report(comparison, path, lines):
+        return write_whole(path, lambda file: file.write(comparison.title.encode()))
+
     monkeypatch.setattr("evenly.cli.experiment_runs.write_report", report)
 
 
@@ -84,10 +87,20 @@ def results(folder: Path) -> dict[str, bytes]:
 def test_a_file_is_run_into_a_folder_with_its_metadata(file, finished):
     out = file.parent / "out"
     said = run("run", file, "--out", out)
-    for words in ("2 methods, 2 seeds, 3 rounds", "4 to run, 2 to compile", "4 clients", "not known before the first rounds"):
+    for words in (
+        "2 methods, 2 seeds, 3 rounds",
+        "4 to run, 2 to compile",
+        "4 clients",
+        "not known before the first rounds",
+    ):
         assert words in said.stderr
     known = json.loads((out / "run.json").read_text())
-    assert (known["schema"], known["status"], known["title"], known["notes"]) == (1, "finished", "A test of mine", "What it is about.")
+    assert (known["schema"], known["status"], known["title"], known["notes"]) == (
+        1,
+        "finished",
+        "A test of mine",
+        "What it is about.",
+    )
     assert (out / "report.html").read_text() == "A test of mine"
     assert set(pd.read_csv(out / "results.csv").experiment) == {"mine"}
     assert results(out) == results(finished)
@@ -95,7 +108,9 @@ def test_a_file_is_run_into_a_folder_with_its_metadata(file, finished):
 
 def test_finished_results_are_resumed_without_training(finished, tmp_path, monkeypatch):
     out = Path(shutil.copytree(finished, tmp_path / "out"))
-    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(
+        "evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again")
+    )
     before = json.loads((out / "run.json").read_text())
     said = run("resume", out, "--json")
     assert "all 4 are finished" in said.stderr
@@ -116,7 +131,9 @@ def test_a_dry_run_of_a_stopped_run_estimates_the_remaining_time(finished, tmp_p
     kept = sorted((out / "traces").iterdir())
     for path in kept[1:]:
         path.unlink()
-    (out / "run.json").write_text(json.dumps(json.loads((out / "run.json").read_text()) | {"seconds": 240.0}))
+    (out / "run.json").write_text(
+        json.dumps(json.loads((out / "run.json").read_text()) | {"seconds": 240.0})
+    )
     (tmp_path / "mine.toml").write_text(GOOD)
     said = run("run", tmp_path / "mine.toml", "--plan", "--out", out).stdout
     assert "3 to run, 2 to compile; 1 of 4 are finished" in said
@@ -132,22 +149,58 @@ def test_quick_is_named_in_the_title(file):
     ("change", "words"),
     [
         (("rounds = 3", "rouns = 3"), "mine.toml: There is no key 'rouns'. Did you mean 'rounds'?"),
-        (("rounds = 2", "round = 2"), "There is no key 'quick.round'. Did you mean 'quick.rounds'?"),
-        (("learning_rate", "learning_rat"), "There is no key 'training.learning_rat'. Did you mean 'training.learning_rate'?"),
+        (
+            ("rounds = 2", "round = 2"),
+            "There is no key 'quick.round'. Did you mean 'quick.rounds'?",
+        ),
+        (
+            ("learning_rate", "learning_rat"),
+            "There is no key 'training.learning_rat'. Did you mean 'training.learning_rate'?",
+        ),
         (("clients = 4", "cliens = 4"), "There is no setting 'cliens'. Did you mean 'clients'?"),
         (("rounds = 3", 'rounds = "3"'), "key 'rounds': Input should be a valid integer, got '3'"),
-        (("seeds = 2", 'seeds = "two"'), "key 'seeds': Input should be a number of seeds or a list of seeds, got 'two'"),
+        (
+            ("seeds = 2", 'seeds = "two"'),
+            "key 'seeds': Input should be a number of seeds or a list of seeds, got 'two'",
+        ),
         (("seeds = 2", "seeds = [1, 1]"), "Seeds must be different whole numbers"),
-        (('methods = ["fedavg", "fedsgd"]', 'methods = "fedavg"'), "key 'methods': Input should be a valid list, got 'fedavg'"),
-        (('"fedsgd"', '"q-fedavg(q=[])"'), "q-fedavg: the sweep over 'q' must have at least one value, got an empty list"),
+        (
+            ('methods = ["fedavg", "fedsgd"]', 'methods = "fedavg"'),
+            "key 'methods': Input should be a valid list, got 'fedavg'",
+        ),
+        (
+            ('"fedsgd"', '"q-fedavg(q=[])"'),
+            "q-fedavg: the sweep over 'q' must have at least one value, got an empty list",
+        ),
         (('"fedsgd"', '"fedavg"'), "Method 'fedavg' is listed twice"),
         (('"fedsgd"', '"q-fedavg(q=[1, 1.0])"'), "Method 'q-fedavg(q=1)' is listed twice"),
-        (('"fedsgd"', '"fedsdg"'), "mine.toml: There is no method 'fedsdg'. Did you mean 'fedsgd'?"),
-        (('name = "synthetic"', ""), "[data] must have either the name of a data set or the path of a table"),
+        (
+            ('"fedsgd"', '"fedsdg"'),
+            "mine.toml: There is no method 'fedsdg'. Did you mean 'fedsgd'?",
+        ),
+        (
+            ('name = "synthetic"', ""),
+            "[data] must have either the name of a data set or the path of a table",
+        ),
         (("[data]", "[data"), "mine.toml is not valid TOML"),
-        (('name = "synthetic"', 'path = "a.csv"\nclint = "x"'), "There is no key 'data.clint'. Did you mean 'data.client'?"),
-        (("[quick]", "[study]\ncells = [{skew = 1}, {skew = 1}]\nchoose = {learning_rate = [1]}\n[quick]"), "'1' occurs twice"),
-        (("[quick]", "[study]\ncells = []\nchoose = {learning_rate = [1]}\n[quick]"), "key 'study.cells'"),
+        (
+            ('name = "synthetic"', 'path = "a.csv"\nclint = "x"'),
+            "There is no key 'data.clint'. Did you mean 'data.client'?",
+        ),
+        (
+            (
+                "[quick]",
+                (
+                    "[study]\ncells = [{skew = 1}, {skew = 1}]\nchoose = {learning_rate ="
+                    " [1]}\n[quick]"
+                ),
+            ),
+            "'1' occurs twice",
+        ),
+        (
+            ("[quick]", "[study]\ncells = []\nchoose = {learning_rate = [1]}\n[quick]"),
+            "key 'study.cells'",
+        ),
     ],
 )
 def test_mistakes_in_a_file_get_one_sentence_and_nothing_is_written(file, change, words):
@@ -168,11 +221,20 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path):
 def table(tmp_path):
     """An experiment on a table in the same folder."""
     draw = np.random.Generator(np.random.Philox(1))
-    frame = pd.DataFrame({"site": draw.choice(["a", "b"], 60), "sex": draw.choice(["f", "m"], 60), "x": draw.normal(size=60)})
+    frame = pd.DataFrame(
+        {
+            "site": draw.choice(["a", "b"], 60),
+            "sex": draw.choice(["f", "m"], 60),
+            "x": draw.normal(size=60),
+        }
+    )
     frame["y"] = (frame.x > 0).map({True: "yes", False: "no"})
     (tmp_path / "study").mkdir()
     frame.to_csv(tmp_path / "study" / "own.csv", index=False)
-    data = 'path = "own.csv"\nclient = "site"\nlabel = "y"\nsensitive = ["sex"]\nunprivileged = ["m"]\nfavourable = "yes"\n'
+    data = (
+        'path = "own.csv"\nclient = "site"\nlabel = "y"\nsensitive = ["sex"]\nunprivileged ='
+        ' ["m"]\nfavourable = "yes"\n'
+    )
     text = (
         GOOD.replace('name = "synthetic"\nclients = 4\n', data)
         .replace('["fedavg", "fedsgd"]', '["fedavg"]')
@@ -197,14 +259,23 @@ def test_a_table_is_found_beside_its_file_and_from_anywhere_afterwards(table, mo
 def test_the_plan_lists_the_use_of_each_column_and_a_file_may_drop_some(table):
     own, file = table / "study" / "own.csv", table / "study" / "mine.toml"
     frame = pd.read_csv(own).assign(
-        person_id=range(100, 160), day=[f"2024-01-{i % 28 + 1:02d}" for i in range(60)], ward=["heart", "lung"] * 30
+        person_id=range(100, 160),
+        day=[f"2024-01-{i % 28 + 1:02d}" for i in range(60)],
+        ward=["heart", "lung"] * 30,
     )
     frame.loc[:30, "x"] = None
     frame.to_csv(own, index=False)
     said = sentence(run("run", file, "--plan", code=2))
-    assert "2 columns of the table cannot be features: 'person_id' looks like an identifier (60 different numbers in 60 rows)" in said
+    assert (
+        "2 columns of the table cannot be features: 'person_id' looks like an identifier (60"
+        " different numbers in 60 rows)" in said
+    )
     assert "'day' holds dates or times as text. Leave them out with --drop person_id,day" in said
-    file.write_text(file.read_text().replace('favourable = "yes"\n', 'favourable = "yes"\ndrop = ["person_id", "day"]\n'))
+    file.write_text(
+        file.read_text().replace(
+            'favourable = "yes"\n', 'favourable = "yes"\ndrop = ["person_id", "day"]\n'
+        )
+    )
     said = " ".join(run("run", file, "--plan").stdout.split())
     for line in (
         "numbers x",
@@ -214,7 +285,9 @@ def test_the_plan_lists_the_use_of_each_column_and_a_file_may_drop_some(table):
     ):
         assert line in said
     file.write_text(file.read_text().replace("drop = [", "features = [").replace('"day"', '"dya"'))
-    assert "There is no column 'dya' for features. Did you mean 'day'?" in sentence(run("run", file, "--plan", code=2))
+    assert "There is no column 'dya' for features. Did you mean 'day'?" in sentence(
+        run("run", file, "--plan", code=2)
+    )
 
 
 def test_a_table_that_has_changed_is_not_mixed_with_older_results(table, monkeypatch):
@@ -223,7 +296,9 @@ def test_a_table_that_has_changed_is_not_mixed_with_older_results(table, monkeyp
     with Path("study/own.csv").open("a") as file:
         file.write("a,f,0.5,yes\n")
     assert "has changed since these results were begun" in sentence(run("resume", "out", code=2))
-    assert "contains results with different settings" in sentence(run("run", "study/mine.toml", "--out", "out", code=2))
+    assert "contains results with different settings" in sentence(
+        run("run", "study/mine.toml", "--out", "out", code=2)
+    )
 
 
 def test_a_stopped_run_prints_how_to_resume_and_resumes(file, finished, monkeypatch):
@@ -241,7 +316,10 @@ def test_a_stopped_run_prints_how_to_resume_and_resumes(file, finished, monkeypa
     monkeypatch.setattr(execute, "simulate", interrupted)
     said = run("run", file, "--out", out, code=130)
     assert "Stopping as soon as the training so far is stored." in said.stderr
-    assert f"Stopped. Finished parts are stored in {out}; `evenly resume {out}` resumes." in said.stderr
+    assert (
+        f"Stopped. Finished parts are stored in {out}; `evenly resume {out}` resumes."
+        in said.stderr
+    )
     assert not (out / ".lock").exists()
     assert json.loads((out / "run.json").read_text())["status"] == "running"
     monkeypatch.setattr(execute, "simulate", real)
@@ -251,23 +329,34 @@ def test_a_stopped_run_prints_how_to_resume_and_resumes(file, finished, monkeypa
 
 
 def test_a_stopped_study_resumes(tmp_path, monkeypatch):
-    made = """[data]\nname = "synthetic-census"\nclients = 3\nrows = 300\n[study]\ncells = [{skew = 0.2}, {skew = 0.8}]
+    made = """[data]\nname = "synthetic-census"\nclients = 3\nrows = 300
+[study]\ncells = [{skew = 0.2}, {skew = 0.8}]
 choose = {learning_rate = [0.1, 0.01]}\n"""
-    text = 'title = "Mine"\nmethods = ["fedavg+full"]\nrounds = 2\nseeds = 2\nmodel = "logistic"\nsampling = "full"\n'
+    text = (
+        'title = "Mine"\nmethods = ["fedavg+full"]\nrounds = 2\nseeds = 2\nmodel ='
+        ' "logistic"\nsampling = "full"\n'
+    )
     (tmp_path / "mine.toml").write_text(text + made)
     monkeypatch.setattr("evenly.cli.experiment_runs.write_study_report", lambda *_: None)
     run("run", tmp_path / "mine.toml", "--out", tmp_path / "whole")
     run("run", tmp_path / "mine.toml", "--out", tmp_path / "stopped")
     for path in (tmp_path / "stopped" / "cells").glob("0.8*/traces/*"):
         path.unlink()
-    assert "is not finished: 2 of 4 programs" in sentence(run("export", tmp_path / "stopped", code=2))
+    assert "is not finished: 2 of 4 programs" in sentence(
+        run("export", tmp_path / "stopped", code=2)
+    )
     said = run("resume", tmp_path / "stopped")
     assert "2 partitions, 2 methods, 2 seeds, 2 rounds" in said.stderr
     assert "2 to run, 1 to compile; 2 of 4 are finished" in said.stderr
     assert "thesis:" not in said.stdout.lower(), "what the thesis says is about its own studies"
     assert "The same" in run("diff", tmp_path / "whole", tmp_path / "stopped").stdout
-    assert run("export", tmp_path / "stopped").stdout == (tmp_path / "whole" / "results.csv").read_text()
-    assert "holds a study of 2 partitions" in sentence(run("export", tmp_path / "stopped", "--format", "latex", code=2))
+    assert (
+        run("export", tmp_path / "stopped").stdout
+        == (tmp_path / "whole" / "results.csv").read_text()
+    )
+    assert "holds a study of 2 partitions" in sentence(
+        run("export", tmp_path / "stopped", "--format", "latex", code=2)
+    )
 
 
 def test_a_second_process_on_the_same_folder_is_refused(file):
@@ -277,7 +366,8 @@ def test_a_second_process_on_the_same_folder_is_refused(file):
     with folder_lock(out):
         assert f"Process {os.getpid()} on " in sentence(run("run", file, "--out", out, code=2))
         run("run", file, "--plan", "--out", out)  # looking is free
-        run("run", file, "--out", file.parent / "other", "--quick")  # and so are other folders of the same parent
+        # and so are other folders of the same parent
+        run("run", file, "--out", file.parent / "other", "--quick")
 
 
 def test_a_newer_folder_is_left_alone(finished, tmp_path):
@@ -286,7 +376,12 @@ def test_a_newer_folder_is_left_alone(finished, tmp_path):
     plan = json.loads((out / "plan.json").read_text())
     (out / "plan.json").write_text(json.dumps(plan | {"schema": 99}))
     before = results(out)
-    for arguments in (["run", tmp_path / "mine.toml", "--out", out, "--force"], ["resume", out], ["export", out], ["diff", out, finished]):
+    for arguments in (
+        ["run", tmp_path / "mine.toml", "--out", out, "--force"],
+        ["resume", out],
+        ["export", out],
+        ["diff", out, finished],
+    ):
         assert "newer version of evenly" in sentence(run(*arguments, code=2))
     assert results(out) == before
 
@@ -295,7 +390,9 @@ FULL = [errno.ENOSPC, errno.EDQUOT]
 
 
 @pytest.mark.parametrize("number", FULL)
-def test_a_full_disk_keeps_finished_parts_and_prints_how_to_resume(file, finished, monkeypatch, number):
+def test_a_full_disk_keeps_finished_parts_and_prints_how_to_resume(
+    file, finished, monkeypatch, number
+):
     out, real, written = file.parent / "out", os.fsync, []
 
     def full(descriptor):
@@ -307,7 +404,10 @@ def test_a_full_disk_keeps_finished_parts_and_prints_how_to_resume(file, finishe
     monkeypatch.setattr(os, "fsync", full)
     said = sentence(run("run", file, "--out", out, code=2))
     assert os.strerror(number) in said
-    assert f"Finished parts are stored in {out}; free some space, and `evenly resume {out}` resumes." in said
+    assert (
+        f"Finished parts are stored in {out}; free some space, and `evenly resume {out}` resumes."
+        in said
+    )
     monkeypatch.setattr(os, "fsync", real)
     run("resume", out)
     assert results(out) == results(finished)
@@ -318,14 +418,19 @@ def small_disk(tmp_path):
     """A small file system that can be enlarged, if the test may mount one."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "evenly-test", place], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "evenly-test", place],
+        capture_output=True,
+        check=False,
+    )
     if mounted.returncode:
         pytest.skip("mounting a small file system needs to be root")
     yield place
     subprocess.run(["umount", place], check=True)
 
 
-@pytest.mark.parametrize("size", ["24k", "64k", "200k"])  # full at the first traces, at later ones, at the rows
+# full at the first traces, at later ones, at the rows
+@pytest.mark.parametrize("size", ["24k", "64k", "200k"])
 def test_a_disk_that_really_fills_up(file, finished, small_disk, size):
     subprocess.run(["mount", "-o", f"remount,size={size}", small_disk], check=True)
     out = small_disk / "out"
@@ -339,8 +444,12 @@ def test_a_disk_that_really_fills_up(file, finished, small_disk, size):
 def test_export_gives_the_rows_that_are_in_the_folder(finished, tmp_path):
     assert run("export", finished).stdout == (finished / "results.csv").read_text()
     run("export", finished, "--format", "parquet", "--out", tmp_path / "rows.parquet")
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "rows.parquet"), pd.read_parquet(finished / "results.parquet"))
-    assert "cannot be printed. Choose a file with --out" in sentence(run("export", finished, "--format", "parquet", code=2))
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(tmp_path / "rows.parquet"), pd.read_parquet(finished / "results.parquet")
+    )
+    assert "cannot be printed. Choose a file with --out" in sentence(
+        run("export", finished, "--format", "parquet", code=2)
+    )
 
 
 def test_export_to_latex(finished, tmp_path):
@@ -349,8 +458,12 @@ def test_export_to_latex(finished, tmp_path):
     assert r"\begin{tabular}{lrrrr}" in lines
     assert r"method & average (rows) & worst 10 \% & variance & variance from sampling \\" in lines
     assert lines.count(r"\midrule") == 1
-    assert "Did you mean 'gini'" in sentence(run("export", finished, "--format", "latex", "--metrics", "gni", code=2))
-    assert "method & Gini" in run("export", finished, "--format", "latex", "--metrics", "gini").stdout
+    assert "Did you mean 'gini'" in sentence(
+        run("export", finished, "--format", "latex", "--metrics", "gni", code=2)
+    )
+    assert (
+        "method & Gini" in run("export", finished, "--format", "latex", "--metrics", "gini").stdout
+    )
 
 
 def test_diff_of_the_same_and_of_others(finished, file):
@@ -359,29 +472,47 @@ def test_diff_of_the_same_and_of_others(finished, file):
     file.write_text(GOOD.replace('"fedsgd"', '"q-fedavg(q=1)"').replace("rounds = 3", "rounds = 4"))
     run("run", file, "--out", other)
     said = run("diff", finished, other, code=1).stdout
-    for words in ("rounds", "methods", f"only in {finished}: fedsgd", f"only in {other}: q-fedavg(q=1)", "figures differ"):
+    for words in (
+        "rounds",
+        "methods",
+        f"only in {finished}: fedsgd",
+        f"only in {other}: q-fedavg(q=1)",
+        "figures differ",
+    ):
         assert words in " ".join(said.split())
     found = json.loads(run("diff", finished, other, "--json", code=1).stdout)
-    assert (found["same"], found["only_first"], found["only_second"]) == (False, ["fedsgd"], ["q-fedavg(q=1)"])
+    assert (found["same"], found["only_first"], found["only_second"]) == (
+        False,
+        ["fedsgd"],
+        ["q-fedavg(q=1)"],
+    )
     assert {"key": "rounds", "first": 3, "second": 4} in found["settings"]
     assert {figure["label"] for figure in found["figures"]} == {"fedavg"}
     some = found["figures"][0]
     assert some["difference"] == pytest.approx(some["second"] - some["first"])
-    assert json.loads(run("diff", finished, other, "--json", "--tolerance", "1e9", code=1).stdout)["figures"] == []
+    assert (
+        json.loads(run("diff", finished, other, "--json", "--tolerance", "1e9", code=1).stdout)[
+            "figures"
+        ]
+        == []
+    )
 
 
 def test_diff_needs_finished_folders(finished, tmp_path):
     out = Path(shutil.copytree(finished, tmp_path / "out"))
     next((out / "traces").iterdir()).unlink()
     assert "is not finished: 3 of 4 programs" in sentence(run("diff", finished, out, code=2))
-    assert "tolerance must be at least 0" in sentence(run("diff", finished, finished, "--tolerance", "-1", code=2))
+    assert "tolerance must be at least 0" in sentence(
+        run("diff", finished, finished, "--tolerance", "-1", code=2)
+    )
 
 
 def test_a_search_of_settings_is_continued_by_its_own_command(tmp_path):
     (tmp_path / "plan.json").write_text('{"schema": 1, "shared": {}}')
     (tmp_path / "run.json").write_text('{"schema": 1, "command": "evenly tune --trials 3"}')
-    assert "contains a search for settings. Run the command that started it to continue: evenly tune --trials 3" in sentence(
-        run("resume", tmp_path, code=2)
+    assert (
+        "contains a search for settings. Run the command that started it to continue: evenly tune"
+        " --trials 3" in sentence(run("resume", tmp_path, code=2))
     )
 
 
@@ -401,5 +532,7 @@ with prompt_stop():
 
 
 def test_a_second_ctrl_c_does_not_wait_for_training():
-    done = subprocess.run([sys.executable, "-c", STUBBORN], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", STUBBORN], capture_output=True, text=True, timeout=30
+    )
     assert (done.returncode, done.stdout) == (130, "still here\n")

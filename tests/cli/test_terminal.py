@@ -36,7 +36,12 @@ def application(error: Exception | None = None) -> Commands:
 
 def test_the_fields_of_a_record_are_options_of_the_command():
     assert runner.invoke(application(), ["area", "a", "--width", "5"]).output == "a: 15 m\n"
-    assert runner.invoke(application(), ["area", "a", "--width", "5", "--height", "2", "--unit", "km"]).output == "a: 10 km\n"
+    assert (
+        runner.invoke(
+            application(), ["area", "a", "--width", "5", "--height", "2", "--unit", "km"]
+        ).output
+        == "a: 10 km\n"
+    )
     help_text = runner.invoke(application(), ["area", "--help"]).output
     assert help_text.index("--width") < help_text.index("--height") < help_text.index("--unit")
     assert "[default: 3]" in help_text
@@ -52,9 +57,18 @@ def test_a_field_without_a_default_is_required():
     "error, line",
     [
         (ValueError("Width must be positive."), "error: Width must be positive.\n"),
-        (FileExistsError(17, "File exists", "out"), "error: 'out' must be a folder, but it is a file. Choose another place.\n"),
-        (PermissionError(13, "Permission denied", "out"), "error: Permission denied: out. Nothing already written was lost.\n"),
-        (ImportError("Install it with `pip install 'evenly[flower]'`."), "error: Install it with `pip install 'evenly[flower]'`.\n"),
+        (
+            FileExistsError(17, "File exists", "out"),
+            "error: 'out' must be a folder, but it is a file. Choose another place.\n",
+        ),
+        (
+            PermissionError(13, "Permission denied", "out"),
+            "error: Permission denied: out. Nothing already written was lost.\n",
+        ),
+        (
+            ImportError("Install it with `pip install 'evenly[flower]'`."),
+            "error: Install it with `pip install 'evenly[flower]'`.\n",
+        ),
     ],
 )
 def test_errors_of_the_user_are_one_line_with_exit_code_two(error: Exception, line: str):
@@ -63,5 +77,7 @@ def test_errors_of_the_user_are_one_line_with_exit_code_two(error: Exception, li
 
 
 def test_other_errors_are_not_hidden():
-    result = runner.invoke(application(ImportError("No module named 'numpy'")), ["area", "a", "--width", "5"])
+    result = runner.invoke(
+        application(ImportError("No module named 'numpy'")), ["area", "a", "--width", "5"]
+    )
     assert isinstance(result.exception, ImportError)

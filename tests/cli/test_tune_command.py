@@ -11,8 +11,10 @@ from tests.cli.test_cli import run, sentence
 from tests.tunings import Trainer
 
 FRONT = [
-    "tune", "--data", "synthetic-census(clients=4, rows=600)", "--method", "fairfed(beta=0.1..3:log)", "--search", "learning_rate=0.1,0.3",
-    "--objective", "accuracy", "--objective", "eod_abs", "--trials", "4", "--batch", "4", "--rounds", "4", "--seeds", "1", "--json",
+    "tune", "--data", "synthetic-census(clients=4, rows=600)", "--method",
+    "fairfed(beta=0.1..3:log)", "--search", "learning_rate=0.1,0.3", "--objective", "accuracy",
+    "--objective", "eod_abs", "--trials", "4", "--batch", "4", "--rounds", "4", "--seeds", "1",
+    "--json",
 ]  # fmt: skip
 
 
@@ -25,8 +27,17 @@ def front(tmp_path_factory):
 
 def test_all_files_are_written(front):
     out, result = front
-    assert {path.name for path in out.iterdir()} == {"plan.json", "run.json", "study.db", "tuning.csv", "report.html", "chosen"}
-    assert {"plan.json", "results.csv", "report.html", "models"} <= {path.name for path in (out / "chosen").iterdir()}
+    assert {path.name for path in out.iterdir()} == {
+        "plan.json",
+        "run.json",
+        "study.db",
+        "tuning.csv",
+        "report.html",
+        "chosen",
+    }
+    assert {"plan.json", "results.csv", "report.html", "models"} <= {
+        path.name for path in (out / "chosen").iterdir()
+    }
     with open(out / "tuning.csv") as file:
         assert [row["trial"] for row in csv.DictReader(file)] == ["baseline", "0", "1", "2", "3"]
     assert "tuning.csv" in result.stderr
@@ -41,14 +52,21 @@ def test_json_has_the_choice_and_the_rows_of_the_choice_and_the_baseline(front):
 
 def test_the_choice_has_a_folder_of_results(front):
     out, result = front
-    assert open_results(out / "chosen").labels == list(dict.fromkeys(["fedavg", json.loads(result.stdout)["chosen"]]))
-    with pytest.raises(ValueError, match=r"contains a search for settings\. Run the command that started it to continue: "):
+    assert open_results(out / "chosen").labels == list(
+        dict.fromkeys(["fedavg", json.loads(result.stdout)["chosen"]])
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"contains a search for settings\. Run the command that started it to continue: ",
+    ):
         read_plan(out)
 
 
 def test_the_same_command_again_trains_nothing(front, monkeypatch):
     out, before = front
-    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(
+        "evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again")
+    )
     assert run(*FRONT, "--out", str(out)).stdout == before.stdout
 
 

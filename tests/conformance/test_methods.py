@@ -1,4 +1,6 @@
-"""What every method promises, driven by the registry: a new method is tested here without a new line."""
+"""What every method promises, driven by the registry: a new method is tested here without a new
+line.
+"""
 
 import dataclasses
 import inspect
@@ -26,21 +28,24 @@ from tests.simulations import COHORT, COMMON, Simulated, same_bits, task_for
 EVERY = pytest.mark.parametrize("name", METHODS)
 # Other forms of a method: their rules keep the same promises.
 FORMS = [
-    "fedsgd(q=1)", "q-fedavg(scale_update=false)", "afl(form=local)", "afl(form=stochastic)", "afl(form=per-domain)", "term(form=authors)",
-    "term(weights=equal)",
-    "p-fedavg(family=arithmetic)", "p-fedavg(family=harmonic)", "p-fedavg(family=geometric)", "p-fedavg(sort_key=n)",
-    "p-fedavg(ties=order)", "fedmgda(weights=equal, epsilon=1)", "propfair(huber=true)", "fairfed(metric=spd)", "fairfed(metric=accuracy)",
-    "fairfed(measured_on=valid)",
-    "e2fl(groups=2, inference=one-shot)", "ifca(weights=equal)",
-    "fairfed(form=exponential)", "fairfed(carry=normalised)", "fedcvg-ratio(start=size)", "fedcvg-ratio(start=size, renormalise=false)",
+    "fedsgd(q=1)", "q-fedavg(scale_update=false)", "afl(form=local)", "afl(form=stochastic)",
+    "afl(form=per-domain)", "term(form=authors)", "term(weights=equal)",
+    "p-fedavg(family=arithmetic)", "p-fedavg(family=harmonic)", "p-fedavg(family=geometric)",
+    "p-fedavg(sort_key=n)", "p-fedavg(ties=order)", "fedmgda(weights=equal, epsilon=1)",
+    "propfair(huber=true)", "fairfed(metric=spd)", "fairfed(metric=accuracy)",
+    "fairfed(measured_on=valid)", "e2fl(groups=2, inference=one-shot)", "ifca(weights=equal)",
+    "fairfed(form=exponential)", "fairfed(carry=normalised)", "fedcvg-ratio(start=size)",
+    "fedcvg-ratio(start=size, renormalise=false)",
 ]  # fmt: skip
 EVERY_FORM = pytest.mark.parametrize("name", [*METHODS, *FORMS])
-# Rules are tried on cohorts of four clients in some of three groups; where there is no federation, the number of groups is not known.
+# Rules are tried on cohorts of four clients in some of three groups; where there is no federation,
+# the number of groups is not known.
 WRITTEN = {"e2fl": "e2fl(groups=3)"}
 # Their coefficients do not sum to 1, and their docstring says so.
 ANOTHER_SUM = {
     "frl", "e2fl", "e2fl(groups=2, inference=one-shot)", "ifca", "ifca(weights=equal)",
-    "fedsgd(q=1)", "term(form=authors)", "fedmgda", "fedmgda(weights=equal, epsilon=1)", "fedcvg-ratio(start=size, renormalise=false)",
+    "fedsgd(q=1)", "term(form=authors)", "fedmgda", "fedmgda(weights=equal, epsilon=1)",
+    "fedcvg-ratio(start=size, renormalise=false)",
 }  # fmt: skip
 # Where a number has an effect only in one form of the method.
 IN_FORM = {
@@ -56,7 +61,10 @@ SAMPLED = pytest.mark.parametrize("select", [COHORT, Full()], ids=["by size", "f
 
 K = 4
 DRAW = np.random.default_rng(7)
-CELLS = np.array([DRAW.multinomial(n, np.full(6, 1 / 6)).reshape(2, 3) for n in (3, 9, 14, 20, 10, 32)])  # by group and label
+# by group and label
+CELLS = np.array(
+    [DRAW.multinomial(n, np.full(6, 1 / 6)).reshape(2, 3) for n in (3, 9, 14, 20, 10, 32)]
+)
 CENSUS = Census(CELLS.sum((1, 2)), CELLS)
 COHORT_CELLS = CELLS[[4, 0, 3, 5]]
 SIGNALS = Signals(
@@ -70,9 +78,13 @@ SIGNALS = Signals(
     unprivileged=jnp.asarray(COHORT_CELLS[:, 0].sum(1), jnp.float32),
     choice=jnp.array([0, 1, 1, 0]),
 )
-VECTORS = {"w": jnp.asarray(DRAW.normal(size=(K, 2, 3)), jnp.float32), "b": jnp.asarray(DRAW.normal(size=(K, 3)), jnp.float32)}
+VECTORS = {
+    "w": jnp.asarray(DRAW.normal(size=(K, 2, 3)), jnp.float32),
+    "b": jnp.asarray(DRAW.normal(size=(K, 3)), jnp.float32),
+}
 SIGNALS = SIGNALS._replace(
-    gram=inner_products(jax.tree.map(lambda leaf: leaf[..., None], VECTORS), -1)[..., 0], chance=jnp.array([0.4, 0.7])
+    gram=inner_products(jax.tree.map(lambda leaf: leaf[..., None], VECTORS), -1)[..., 0],
+    chance=jnp.array([0.4, 0.7]),
 )
 EFFORT = Effort(square_norm=jax.vmap(trees.square_norm)(VECTORS))
 ALWAYS = {"client", "returned"}  # what the server knows without being told
@@ -86,12 +98,16 @@ def variant(text: str, select: Select = COHORT) -> Variant:
 
 
 def picked(signals: Signals, index: Any) -> Signals:
-    """The signals of some slots: inner products have two axes of clients, the round's chance none."""
+    """The signals of some slots: inner products have two axes of clients, the round's
+    chance none.
+    """
     few = jax.tree.map(lambda leaf: leaf[index], signals._replace(gram=None, chance=None))
     return few._replace(gram=signals.gram[np.ix_(index, index)], chance=signals.chance)
 
 
-def applied(rule: Rule, signals: Signals = SIGNALS, effort: Effort = EFFORT) -> tuple[np.ndarray, Any]:
+def applied(
+    rule: Rule, signals: Signals = SIGNALS, effort: Effort = EFFORT
+) -> tuple[np.ndarray, Any]:
     """The weights and the change of one round."""
     weights, state = rule.weigh(rule.init(CENSUS), signals)
     total = jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), VECTORS)
@@ -206,33 +222,57 @@ def changed(part: Any, setting: str, factor: float) -> Any:
 def in_form(name: str, setting: str) -> Algorithm:
     """The method in a form in which the setting has an effect."""
     written = parse(WRITTEN.get(name, name))[0].settings
-    return variants((Part(name, {**written, **IN_FORM.get((name, setting), {})}),), COMMON, COHORT)[0].members[-1]
+    return variants((Part(name, {**written, **IN_FORM.get((name, setting), {})}),), COMMON, COHORT)[
+        0
+    ].members[-1]
 
 
 @EVERY
 def test_leaves_can_be_stacked_and_vmapped(name: str):
     ranked = METHODS[name].network
-    task = ranked().of(MLP(features=2, classes=3, hidden=(16,), bias=False), 0) if ranked else Softmax(features=2, classes=3)
-    batch = Shard(jnp.asarray(DRAW.normal(size=(4, 2)), jnp.float32), jnp.array([0, 2, 1, 1]), jnp.zeros(4, int), jnp.ones(4), jnp.ones(4))
-    received = task.init(jax.random.key(1)) if ranked else jax.tree.map(lambda leaf: leaf[0], VECTORS)
+    task = (
+        ranked().of(MLP(features=2, classes=3, hidden=(16,), bias=False), 0)
+        if ranked
+        else Softmax(features=2, classes=3)
+    )
+    batch = Shard(
+        jnp.asarray(DRAW.normal(size=(4, 2)), jnp.float32),
+        jnp.array([0, 2, 1, 1]),
+        jnp.zeros(4, int),
+        jnp.ones(4),
+        jnp.ones(4),
+    )
+    received = (
+        task.init(jax.random.key(1)) if ranked else jax.tree.map(lambda leaf: leaf[0], VECTORS)
+    )
 
     def one_round(algorithm: Algorithm) -> Any:
         rule, work = algorithm.rule, algorithm.work
-        # A loop, as in the simulator: steps that melt into one another may round the score at the border of what is kept twice.
+        # A loop, as in the simulator: steps that melt into one another may round the score at the
+        # border of what is kept twice.
         start = work.start(task, received, work.remember(received))
-        local = jax.lax.fori_loop(0, 2, lambda _, local: work.step(task, received, local, batch), start)
+        local = jax.lax.fori_loop(
+            0, 2, lambda _, local: work.step(task, received, local, batch), start
+        )
         weights, state = rule.weigh(rule.init(CENSUS), SIGNALS)
         total = jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), VECTORS)
-        return weights, rule.step(state, SIGNALS, EFFORT, total), work.finish(task, received, local)  # a number may act on the next round
+        # a number may act on the next round
+        return weights, rule.step(state, SIGNALS, EFFORT, total), work.finish(task, received, local)
 
     by_itself, together = jax.jit(one_round), jax.jit(jax.vmap(one_round))
     for setting in swept(name):
-        runs = [replace(with_leaf(in_form(name, setting), setting, factor), network=None) for factor in (1.0, 0.5, 0.25)]
+        runs = [
+            replace(with_leaf(in_form(name, setting), setting, factor), network=None)
+            for factor in (1.0, 0.5, 0.25)
+        ]
         found = together(trees.stack(runs))
         alone = [by_itself(run) for run in runs]
         for r, own in enumerate(alone):
             assert_close(trees.take(found, r), own, 1e-5)
-        assert any(not np.allclose(a, b) for a, b in zip(jax.tree.leaves(alone[0]), jax.tree.leaves(alone[2]), strict=True)), setting
+        assert any(
+            not np.allclose(a, b)
+            for a, b in zip(jax.tree.leaves(alone[0]), jax.tree.leaves(alone[2]), strict=True)
+        ), setting
 
 
 @EVERY
@@ -244,9 +284,14 @@ def test_three_rounds_are_finite_and_the_same_bits_twice(name: str, simulated: S
     for one, other, member in zip(first, second, members, strict=True):
         same_bits(one, other)
         assert bool(trees.all_finite(one.model))
-        moved = any((a != b).any() for a, b in zip(jax.tree.leaves(one.model), jax.tree.leaves(start), strict=True))
+        moved = any(
+            (a != b).any()
+            for a, b in zip(jax.tree.leaves(one.model), jax.tree.leaves(start), strict=True)
+        )
         assert moved == (name not in NOTHING_SHARED)
-        assert (one.losses[-1, 0] != one.losses[0, 0]).any(), "clients are served another model than the first"
+        assert (one.losses[-1, 0] != one.losses[0, 0]).any(), (
+            "clients are served another model than the first"
+        )
         assert one.weights.shape == (3, member.select.slots(simulated.federation.census()))
         assert np.isfinite(one.weights).all()
         assert not one.excluded.any()
@@ -280,7 +325,9 @@ def test_it_has_a_story(name: str):
     assert re.fullmatch(r"[a-z][a-z0-9-]*", name)
     assert method.name == name
     assert method.title
-    assert re.search(r"\b(19|20)\d\d\b|\bundated\b", method.reference), "the reference names a year, or says that it has none"
+    assert re.search(r"\b(19|20)\d\d\b|\bundated\b", method.reference), (
+        "the reference names a year, or says that it has none"
+    )
     assert "=" in method.formula or ";" in method.formula
     assert inspect.getdoc(method.rule)
 
@@ -293,7 +340,13 @@ def test_every_setting_is_documented(name: str):
     for part in (method.rule, *works, *([method.shape] if method.shape else [])):
         for field in dataclasses.fields(part):  # pyright: ignore[reportArgumentType]
             if not field.metadata.get("static"):
-                assert field.metadata.get("doc") or field.name in parts_of_their_own, f"{part.__name__}.{field.name}"
+                assert field.metadata.get("doc") or field.name in parts_of_their_own, (
+                    f"{part.__name__}.{field.name}"
+                )
     for setting in method.settings.values():
         assert not setting.doc.endswith("."), "a phrase, as it stands in a table"
-        assert setting.doc[0] != setting.doc[0].upper() or not setting.doc[0].isalpha() or setting.doc.startswith("L,"), setting.doc
+        assert (
+            setting.doc[0] != setting.doc[0].upper()
+            or not setting.doc[0].isalpha()
+            or setting.doc.startswith("L,")
+        ), setting.doc

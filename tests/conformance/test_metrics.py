@@ -1,4 +1,6 @@
-"""What every metric must do, evenly's own and those of users: say what it rests on, and read nothing else."""
+"""What every metric must do, evenly's own and those of users: say what it rests on, and read
+nothing else.
+"""
 
 import dataclasses
 
@@ -20,24 +22,44 @@ def test_a_metric_reads_nothing_that_it_does_not_declare(metric: Metric):
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=lambda metric: metric.name)
 def test_a_client_metric_that_declares_too_little_is_found_out(metric: Metric):
-    """Every declaration is checked in earnest: a metric of all clients is no metric of the worst one, nor the other way round."""
+    """Every declaration is checked in earnest: a metric of all clients is no metric of the worst
+    one, nor the other way round.
+    """
     wrong = WORST_CLIENT if metric.rests_on == CLIENTS else CLIENTS
-    if metric.rests_on in (CLIENTS, "worst client", "best client"):  # the mean of a tenth is like no single client
-        with pytest.raises(ValueError, match=rf"^Metric '{metric.name}' declares rests_on='{wrong}' .* Declare rests_on="):
+    # the mean of a tenth is like no single client
+    if metric.rests_on in (CLIENTS, "worst client", "best client"):
+        with pytest.raises(
+            ValueError,
+            match=rf"^Metric '{metric.name}' declares rests_on='{wrong}' .* Declare rests_on=",
+        ):
             check_declaration(dataclasses.replace(metric, rests_on=wrong))
 
 
-@pytest.mark.parametrize("metric", [m for m in GROUP_METRICS.values() if m.rests_on != ROWS], ids=lambda metric: metric.name)
+@pytest.mark.parametrize(
+    "metric",
+    [m for m in GROUP_METRICS.values() if m.rests_on != ROWS],
+    ids=lambda metric: metric.name,
+)
 def test_a_group_metric_that_declares_too_little_is_found_out(metric: Metric):
     wrong = {SIDES: ROWS, GROUPS: SIDES}[metric.rests_on]
     with pytest.raises(
-        ValueError, match=rf"^Metric '{metric.name}' declares rests_on='{wrong}' .* It would not be hidden where it must be"
+        ValueError,
+        match=(
+            rf"^Metric '{metric.name}' declares rests_on='{wrong}' .* It would not be hidden where"
+            r" it must be"
+        ),
     ):
         check_declaration(dataclasses.replace(metric, rests_on=wrong))
 
 
 def test_a_metric_that_forgets_what_it_rests_on_is_refused():
-    with pytest.raises(ValueError, match=r"^Metric 'gap': rests_on must say what .* hidden under --min-cell, got ''\. Known: 'rows', "):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^Metric 'gap': rests_on must say what .* hidden under --min-cell, got ''\. Known:"
+            r" 'rows', "
+        ),
+    ):
         Metric("gap", "gap", "max − min", "0 to 1", -1, lambda seen: seen.groups.tpr.max(-1))
 
 
@@ -48,14 +70,35 @@ def wanted(function, rests_on: str = "clients", name: str = "mine", better: int 
 @pytest.mark.parametrize(
     "metric, sentence",
     [
-        (lambda: wanted(lambda a, n: 1, name="average"), "There is already a metric 'average'. It is part of evenly: choose"),
-        (lambda: wanted(lambda a, n: 1, name="my metric"), "The name of a metric must begin with a letter .*, got 'my metric'"),
-        (lambda: wanted(lambda a, n: 1, better=2), "better must be 1 .higher., -1 .lower. or 0 .neither., got 2"),
-        (lambda: wanted(lambda a: 1), "its function failed on an example: TypeError: .* See docs/add-a-metric.md"),
+        (
+            lambda: wanted(lambda a, n: 1, name="average"),
+            "There is already a metric 'average'. It is part of evenly: choose",
+        ),
+        (
+            lambda: wanted(lambda a, n: 1, name="my metric"),
+            "The name of a metric must begin with a letter .*, got 'my metric'",
+        ),
+        (
+            lambda: wanted(lambda a, n: 1, better=2),
+            "better must be 1 .higher., -1 .lower. or 0 .neither., got 2",
+        ),
+        (
+            lambda: wanted(lambda a: 1),
+            "its function failed on an example: TypeError: .* See docs/add-a-metric.md",
+        ),
         (lambda: wanted(lambda a, n: a), "the function must return one number, or NaN, got array"),
-        (lambda: wanted(lambda seen: float(seen.sides.tpr.mean()), "sides"), "one number for each leading axis .* gave shape"),
-        (lambda: wanted(lambda a, n: 100 * np.median(a)), "single client. .* Declare rests_on='some clients'"),
-        (lambda: wanted(lambda a, n: 100 * np.sort(a)[1], "worst client"), "depends on other clients. .* Declare rests_on='some clients'"),
+        (
+            lambda: wanted(lambda seen: float(seen.sides.tpr.mean()), "sides"),
+            "one number for each leading axis .* gave shape",
+        ),
+        (
+            lambda: wanted(lambda a, n: 100 * np.median(a)),
+            "single client. .* Declare rests_on='some clients'",
+        ),
+        (
+            lambda: wanted(lambda a, n: 100 * np.sort(a)[1], "worst client"),
+            "depends on other clients. .* Declare rests_on='some clients'",
+        ),
     ],
 )
 def test_a_metric_that_cannot_be_used_is_refused(metric, sentence: str, registries: None):

@@ -25,7 +25,9 @@ def some_shard(padding: int = 0, junk: float = 0.0) -> Shard:
     x = np.concatenate([BINARY.x[rows], np.full((padding, BINARY.x.shape[1]), junk, np.float32)])
     y = np.append(BINARY.y[rows], np.ones(padding, np.int32))
     mask = np.append(np.ones(len(rows)), np.zeros(padding)).astype(np.float32)
-    return Shard(jnp.asarray(x), jnp.asarray(y), jnp.zeros(len(y), int), jnp.ones(len(y)), jnp.asarray(mask))
+    return Shard(
+        jnp.asarray(x), jnp.asarray(y), jnp.zeros(len(y), int), jnp.ones(len(y)), jnp.asarray(mask)
+    )
 
 
 def some_params(task: Task, seed: int) -> dict:
@@ -33,7 +35,9 @@ def some_params(task: Task, seed: int) -> dict:
     params = task.init(jax.random.key(seed))
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.key(seed + 100), len(leaves))
-    noisy = [leaf + 0.5 * jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
+    noisy = [
+        leaf + 0.5 * jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)
+    ]
     return jax.tree.unflatten(structure, noisy)
 
 
@@ -78,7 +82,8 @@ def test_masked_rows_do_not_matter(name: str):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if built(name).joint])  # others are vmapped: see tests/simulate
+# others are vmapped: see tests/simulate
+@pytest.mark.parametrize("name", [name for name in MODELS if built(name).joint])
 def test_several_runs_in_one_array_equal_runs_one_by_one(name: str):
     task, shard = built(name), some_shard()
     several = [some_params(task, seed) for seed in range(3)]
@@ -108,7 +113,10 @@ def test_it_says_how_a_batch_is_reduced(name: str):
 
 @pytest.mark.parametrize("name", ["logistic", "svm"])
 def test_binary_models_refuse_other_labels(name: str, tiny: Federation):
-    with pytest.raises(ValueError, match=rf"'{name}' requires a label with two classes, got 3\. Use 'softmax' or 'mlp'"):
+    with pytest.raises(
+        ValueError,
+        match=rf"'{name}' requires a label with two classes, got 3\. Use 'softmax' or 'mlp'",
+    ):
         MODELS[name](tiny)
 
 

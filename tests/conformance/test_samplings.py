@@ -11,17 +11,28 @@ from evenly.randomness import Draws
 from evenly.types import Select, Signals
 
 COUNTS = np.array([5, 1, 9, 30, 2, 8, 16])
-CENSUS = Census(COUNTS, np.stack([COUNTS // 3, COUNTS - COUNTS // 3], axis=1)[:, :, None])  # two groups, one label
+# two groups, one label
+CENSUS = Census(COUNTS, np.stack([COUNTS // 3, COUNTS - COUNTS // 3], axis=1)[:, :, None])
 EVERY = pytest.mark.parametrize("name", SAMPLINGS)
 REMEMBERS = {"parity"}  # whom it chose before decides whom it chooses
 SHARES = {"fraction", "parity"}
 
 
 def built(name: str) -> Select:
-    return SAMPLINGS[name](**({"clients": 3} if name in ("uniform", "weighted") else {"share": 0.5} if name in SHARES else {}))
+    return SAMPLINGS[name](
+        **(
+            {"clients": 3}
+            if name in ("uniform", "weighted")
+            else {"share": 0.5}
+            if name in SHARES
+            else {}
+        )
+    )
 
 
-def cohorts(select: Select, rounds: range, seed: int = 0, census: Census = CENSUS) -> list[np.ndarray]:
+def cohorts(
+    select: Select, rounds: range, seed: int = 0, census: Census = CENSUS
+) -> list[np.ndarray]:
     draws, state, result = Draws(seed, "cohort"), select.init(census), []
     for t in rounds:
         cohort, state = select(state, draws.at(t))
@@ -35,7 +46,9 @@ def test_it_is_a_select(name: str):
 
 
 class Few(np.random.Generator):
-    """A generator that gives up when it is asked often: a sampling that draws for ever fails here instead of hanging."""
+    """A generator that gives up when it is asked often: a sampling that draws for ever fails here
+    instead of hanging.
+    """
 
     asked = 0
 
@@ -66,19 +79,31 @@ def test_cohorts_have_as_many_seats_as_promised_and_hold_registered_clients_once
 
 @EVERY
 def test_the_same_key_draws_the_same_cohort(name: str):
-    for one, other in zip(cohorts(built(name), range(20)), cohorts(built(name), range(20)), strict=True):
+    for one, other in zip(
+        cohorts(built(name), range(20)), cohorts(built(name), range(20)), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 
 @EVERY
 def test_a_round_depends_on_the_rounds_before_it_only_where_the_sampling_says_so(name: str):
-    later = [(a == b).all() for a, b in zip(cohorts(built(name), range(20))[10:], cohorts(built(name), range(10, 20)), strict=True)]
+    later = [
+        (a == b).all()
+        for a, b in zip(
+            cohorts(built(name), range(20))[10:], cohorts(built(name), range(10, 20)), strict=True
+        )
+    ]
     assert all(later) != (name in REMEMBERS)
 
 
 @EVERY
 def test_another_seed_draws_other_cohorts_unless_everyone_takes_part(name: str):
-    same = all((a == b).all() for a, b in zip(cohorts(built(name), range(20)), cohorts(built(name), range(20), seed=1), strict=True))
+    same = all(
+        (a == b).all()
+        for a, b in zip(
+            cohorts(built(name), range(20)), cohorts(built(name), range(20), seed=1), strict=True
+        )
+    )
     assert same == (built(name).slots(CENSUS) == len(COUNTS))
 
 
@@ -86,7 +111,8 @@ def test_another_seed_draws_other_cohorts_unless_everyone_takes_part(name: str):
 def test_first_seats_follow_sizes_exactly_where_the_sampling_says_so(name: str):
     select = built(name)
     if select.slots(CENSUS) == len(COUNTS) or name in REMEMBERS:
-        assert not select.by_size  # everyone takes part, or it follows something else: there is no draw to follow sizes
+        # everyone takes part, or it follows something else: there is no draw to follow sizes
+        assert not select.by_size
         return
     first = np.bincount([c[0] for c in cohorts(select, range(3000))], minlength=len(COUNTS)) / 3000
     expected = COUNTS / COUNTS.sum() if select.by_size else np.full(len(COUNTS), 1 / len(COUNTS))
@@ -100,10 +126,18 @@ def test_the_choice_depends_on_nothing_but_what_the_sampling_says_it_needs(name:
     odd = np.arange(len(COUNTS)) % 2
     others = {
         "examples": Census(COUNTS[::-1], CENSUS.cells[::-1]),
-        "unprivileged": Census(COUNTS, np.stack([COUNTS * odd, COUNTS * (1 - odd)], axis=1)[:, :, None]),  # as many rows of each client
+        # as many rows of each client
+        "unprivileged": Census(
+            COUNTS, np.stack([COUNTS * odd, COUNTS * (1 - odd)], axis=1)[:, :, None]
+        ),
     }
     for need, census in others.items():
-        same = all((a == b).all() for a, b in zip(cohorts(select, range(40)), cohorts(select, range(40), census=census), strict=True))
+        same = all(
+            (a == b).all()
+            for a, b in zip(
+                cohorts(select, range(40)), cohorts(select, range(40), census=census), strict=True
+            )
+        )
         assert same == (need not in select.needs), need
 
 

@@ -8,7 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evenly.data.columns import ColumnChoice, Fact, column_facts, feature_columns, is_id_name, option_text, refuse_unfit
+from evenly.data.columns import (
+    ColumnChoice,
+    Fact,
+    column_facts,
+    feature_columns,
+    is_id_name,
+    option_text,
+    refuse_unfit,
+)
 from evenly.data.encoding import MISSING, fit_encoder
 from evenly.data.federation import Federation
 from evenly.datasets.load import column_names
@@ -34,44 +42,74 @@ FORMS = (*DAY, "%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
 @pytest.mark.parametrize("form", FORMS)
 def test_dates_as_text_are_refused_in_every_usual_form(form: str):
     """Nine hundred days became nine hundred 0/1 features in silence."""
-    text = [datetime.datetime.combine(day, datetime.time(day.day % 24, 30)).strftime(form) for day in DAYS]
+    text = [
+        datetime.datetime.combine(day, datetime.time(day.day % 24, 30)).strftime(form)
+        for day in DAYS
+    ]
     assert "'c' holds dates or times as text" in why([*text, None, "unknown"])
     assert "'c' holds dates or times as text" in why(text[:1] * 40)  # few different days, too
 
 
-@pytest.mark.parametrize("value", ["12-34-56", "2024-13-45", "120/80", "1.2.3", "2024", "A-1-2024", "may", "3:1", "10-20 years"])
+@pytest.mark.parametrize(
+    "value",
+    ["12-34-56", "2024-13-45", "120/80", "1.2.3", "2024", "A-1-2024", "may", "3:1", "10-20 years"],
+)
 def test_other_text_is_no_date(value: str):
     assert why([value] * 40) == ""
 
 
 def test_identifiers_are_refused_and_measurements_are_not():
     draw = np.random.default_rng(0)
-    assert "looks like an identifier (40 different values in 40 rows)" in why([f"p{i}" for i in range(40)])
-    assert "looks like an identifier (36 different values in 40 rows)" in why([f"p{i % 36}" for i in range(40)])  # nine of ten
-    assert "looks like an identifier (3 different values in 3 rows)" in why(["x1", "x2", "x3"], "patient_id")
-    assert "looks like an identifier (40 different numbers in 40 rows)" in why(draw.permutation(10**6)[:40], "PatientID")
-    assert "looks like an identifier" in why([*range(0, 80, 2), None], "record no")  # read as fractions because of the gap
+    assert "looks like an identifier (40 different values in 40 rows)" in why(
+        [f"p{i}" for i in range(40)]
+    )
+    # nine of ten
+    assert "looks like an identifier (36 different values in 40 rows)" in why(
+        [f"p{i % 36}" for i in range(40)]
+    )
+    assert "looks like an identifier (3 different values in 3 rows)" in why(
+        ["x1", "x2", "x3"], "patient_id"
+    )
+    assert "looks like an identifier (40 different numbers in 40 rows)" in why(
+        draw.permutation(10**6)[:40], "PatientID"
+    )
+    # read as fractions because of the gap
+    assert "looks like an identifier" in why([*range(0, 80, 2), None], "record no")
     assert "only numbers the rows" in why(draw.permutation(40) + 7)
     assert why(draw.permutation(10**6)[:40], "income") == ""
     assert why(draw.permutation(10**6)[:40] + 0.5, "id") == ""  # fractions are measurements
     assert why([*range(0, 80, 2), 4], "id") == ""  # a number that comes twice names nobody
     assert why([f"p{i}" for i in range(20)]) == ""  # so few may be categories
-    assert "has too many categories to learn from (1,001 different values in 5,005 rows)" in why([f"p{i % 1001}" for i in range(5005)])
+    assert "has too many categories to learn from (1,001 different values in 5,005 rows)" in why(
+        [f"p{i % 1001}" for i in range(5005)]
+    )
     assert "holds numbers that are written as text" in why([f"{i},5" for i in range(40)])
 
 
 def test_all_columns_are_named_at_once_with_the_option_to_add():
-    frame = pd.DataFrame({"who, id": [f"p{i}" for i in range(40)], "x": 1.0, "left": map(str, DAYS), "came": pd.to_datetime(DAYS)})
+    frame = pd.DataFrame(
+        {
+            "who, id": [f"p{i}" for i in range(40)],
+            "x": 1.0,
+            "left": map(str, DAYS),
+            "came": pd.to_datetime(DAYS),
+        }
+    )
     with pytest.raises(ValueError, match=r"^3 columns of the table cannot be features: ") as raised:
         feature_columns(frame.assign(seen=1), {}, ColumnChoice(drop=["seen"]))
-    for column in ("'who, id' looks like an identifier", "'left' holds dates or times as text", "'came' holds dates or times"):
+    for column in (
+        "'who, id' looks like an identifier",
+        "'left' holds dates or times as text",
+        "'came' holds dates or times",
+    ):
         assert column in str(raised.value)
     option = str(raised.value).partition("--drop ")[2].partition(" (in Python")[0]
     (argument,) = shlex.split(option)
     assert column_names(argument) == ["seen", "who, id", "left", "came"]
     assert 'drop = ["seen", "who, id", "left", "came"]' in str(raised.value)
     assert feature_columns(frame, {}, ColumnChoice(drop=column_names(argument)[1:])) == ["x"]
-    assert feature_columns(frame, {}, ColumnChoice(features=["x", "left", "x"])) == ["x", "left"]  # listed by a person: taken as they are
+    # listed by a person: taken as they are
+    assert feature_columns(frame, {}, ColumnChoice(features=["x", "left", "x"])) == ["x", "left"]
 
 
 @pytest.mark.parametrize("names", [["a"], ["a b", "c"], ["a,b", 'c"d', "e'f"], [" a"]])
@@ -81,14 +119,35 @@ def test_options_are_read_as_they_are_written(names: list[str]):
 
 def test_names_of_identifiers():
     assert all(
-        map(is_id_name, ("id", "ID", "user_id", "customerId", "Patient ID", "patientid", "uuid", "row", "case-number", "Unnamed: 0 idx"))
+        map(
+            is_id_name,
+            (
+                "id",
+                "ID",
+                "user_id",
+                "customerId",
+                "Patient ID",
+                "patientid",
+                "uuid",
+                "row",
+                "case-number",
+                "Unnamed: 0 idx",
+            ),
+        )
     )
-    assert not any(map(is_id_name, ("paid", "covid", "acidity", "valid", "age", "income", "identity", "grid")))
+    assert not any(
+        map(is_id_name, ("paid", "covid", "acidity", "valid", "age", "income", "identity", "grid"))
+    )
 
 
 def test_what_became_of_each_column_is_told():
     frame = pd.DataFrame(
-        {"age": [1.0, None, 3.0, 4.0], "ward": ["a", None, "b", "z"], "old": [True, False, True, True], "id": [5, 6, 7, 8]}
+        {
+            "age": [1.0, None, 3.0, 4.0],
+            "ward": ["a", None, "b", "z"],
+            "old": [True, False, True, True],
+            "id": [5, 6, 7, 8],
+        }
     )
     encoder = fit_encoder(frame, ["age", "ward", "old"], np.array([0, 1, 2]), unused=["id"])
     assert column_facts(encoder, encoder.encode(frame)) == [
@@ -97,23 +156,41 @@ def test_what_became_of_each_column_is_told():
         Fact("missing", "age: the mean of the training rows, and a 0/1 feature marks them"),
         Fact("missing", "ward: a category of its own"),
         Fact("not used", "id"),
-        Fact("unknown", "ward in 1 row: a value that no training row has counts as none of the categories"),
+        Fact(
+            "unknown",
+            "ward in 1 row: a value that no training row has counts as none of the categories",
+        ),
     ]
     wide = pd.DataFrame({"word": [f"w{i % 51}" for i in range(200)]})
-    facts = column_facts(encoder := fit_encoder(wide, ["word"], np.arange(200)), encoder.encode(wide))
+    facts = column_facts(
+        encoder := fit_encoder(wide, ["word"], np.arange(200)), encoder.encode(wide)
+    )
     assert facts[-1].warning
     assert "holds 51 different words" in facts[-1].text
 
 
 def test_the_reports_data_card_says_what_became_of_the_columns():
     draw = np.random.default_rng(0)
-    frame = pd.DataFrame({"site": list("ab") * 30, "y": draw.integers(0, 2, 60), "age": draw.normal(size=60), "id": range(60)})
+    frame = pd.DataFrame(
+        {
+            "site": list("ab") * 30,
+            "y": draw.integers(0, 2, 60),
+            "age": draw.normal(size=60),
+            "id": range(60),
+        }
+    )
     frame["ward"] = ["heart", "lung", "lung"] * 20
     frame["part"] = ["train"] * 58 + ["test"] * 2
     frame.loc[59, "ward"] = "moon"
     federation = Federation.from_frame(frame, client="site", label="y", drop="id", split="part")
     found = Comparison("test", federation, federation.partition, "Logistic", [], 1, "", 1.0, {})
     page = data_section(found)
-    for words in ("column site", "Columns: numbers", "ward (2)", "Columns: not used", "ward in 1 row"):
+    for words in (
+        "column site",
+        "Columns: numbers",
+        "ward (2)",
+        "Columns: not used",
+        "ward in 1 row",
+    ):
         assert words in page
     assert "ward in 1 row" not in data_section(found, least=10)

@@ -1,4 +1,6 @@
-"""A table or arrays become a federation in which every row has one place, or an error says what is wrong and where."""
+"""A table or arrays become a federation in which every row has one place, or an error says what is
+wrong and where.
+"""
 
 import re
 from typing import Any
@@ -30,11 +32,15 @@ def table(rows: int = 60) -> pd.DataFrame:
 
 
 def federate(frame: Any, **changes: Any) -> Federation:
-    return Federation.from_frame(frame, **{"client": "site", "label": "y", "sensitive": ["sex", "race"], **changes})
+    return Federation.from_frame(
+        frame, **{"client": "site", "label": "y", "sensitive": ["sex", "race"], **changes}
+    )
 
 
 def places(federation: Federation) -> list[int]:
-    return sorted([*np.concatenate([federation.split(s).rows for s in SPLITS]), *federation.central])
+    return sorted(
+        [*np.concatenate([federation.split(s).rows for s in SPLITS]), *federation.central]
+    )
 
 
 def test_a_table_becomes_a_federation():
@@ -58,7 +64,9 @@ def test_several_sensitive_columns_make_intersections():
     frame = table()
     federation = federate(frame)
     assert federation.groups == ("sex=F, race=a", "sex=F, race=b", "sex=M, race=a", "sex=M, race=b")
-    assert federation.groups[federation.group[7]] == f"sex={frame['sex'][7]}, race={frame['race'][7]}"
+    assert (
+        federation.groups[federation.group[7]] == f"sex={frame['sex'][7]}, race={frame['race'][7]}"
+    )
 
 
 def test_who_is_favoured_least_in_training_rows_is_unprivileged_unless_named():
@@ -66,21 +74,35 @@ def test_who_is_favoured_least_in_training_rows_is_unprivileged_unless_named():
     frame = table(600)
     frame["y"] = np.where((frame.sex == "M") & (frame.age > 40), "no", "yes")  # fewer men have it
     federation = federate(frame, sensitive="sex")
-    assert (federation.favourable, federation.groups, federation.unprivileged) == (1, ("F", "M"), (1,))
+    assert (federation.favourable, federation.groups, federation.unprivileged) == (
+        1,
+        ("F", "M"),
+        (1,),
+    )
     assert federation.attributes == (Attribute("sex", ("F", "M"), (0, 1), 1),)
-    assert federate(frame, sensitive="sex", favourable="no").unprivileged == (0,)  # then women are favoured least
+    # then women are favoured least
+    assert federate(frame, sensitive="sex", favourable="no").unprivileged == (0,)
     assert federate(frame, sensitive=()).attributes == ()
     split = np.where(np.arange(600) < 300, "train", "test")
-    turned = frame.assign(part=split, y=np.where(split == "train", frame.y, np.where(frame.sex == "F", "no", "yes")))
-    assert federate(turned, sensitive="sex", split="part").unprivileged == (1,)  # test rows do not count
+    turned = frame.assign(
+        part=split, y=np.where(split == "train", frame.y, np.where(frame.sex == "F", "no", "yes"))
+    )
+    # test rows do not count
+    assert federate(turned, sensitive="sex", split="part").unprivileged == (1,)
 
 
 def test_with_several_columns_each_has_its_own_unprivileged_value_and_the_first_decides():
     frame = table(600)
     frame["y"] = np.where((frame.sex == "M") & (frame.age > 40) | (frame.race == "b"), "no", "yes")
     federation = federate(frame)
-    assert {a.name: a.values[a.unprivileged] for a in federation.attributes} == {"sex": "M", "race": "b"}
-    assert [federation.groups[g] for g in federation.unprivileged] == ["sex=M, race=a", "sex=M, race=b"]
+    assert {a.name: a.values[a.unprivileged] for a in federation.attributes} == {
+        "sex": "M",
+        "race": "b",
+    }
+    assert [federation.groups[g] for g in federation.unprivileged] == [
+        "sex=M, race=a",
+        "sex=M, race=b",
+    ]
     assert unprivileged_words(federation) == "sex=M (compared here), race=b"
     named = federate(frame, unprivileged={"race": "a"})
     assert {a.name: a.values[a.unprivileged] for a in named.attributes} == {"sex": "M", "race": "a"}
@@ -89,8 +111,11 @@ def test_with_several_columns_each_has_its_own_unprivileged_value_and_the_first_
 
 def test_a_value_with_few_rows_is_not_taken_for_the_least_favoured():
     frame = table(600).assign(race=["rare"] * 5 + ["a", "b"] * 297 + ["a"])
-    frame["y"] = np.where(frame.race == "rare", "no", np.where((frame.race == "b") & (frame.age > 40), "no", "yes"))
-    assert federate(frame, sensitive="race").attributes[0].unprivileged == 1  # b, not the five of whom none has it
+    frame["y"] = np.where(
+        frame.race == "rare", "no", np.where((frame.race == "b") & (frame.age > 40), "no", "yes")
+    )
+    # b, not the five of whom none has it
+    assert federate(frame, sensitive="race").attributes[0].unprivileged == 1
 
 
 @pytest.mark.parametrize(
@@ -115,7 +140,11 @@ def test_other_labels_must_be_named_where_groups_are_compared(values: list[Any])
     """Of good and bad it was the second in the alphabet."""
     frame = table().assign(y=np.resize(np.array(values), 60))
     with pytest.raises(
-        ValueError, match=r"Groups are compared by the label that people want to get, and .*--favourable.*favourable= in Python"
+        ValueError,
+        match=(
+            r"Groups are compared by the label that people want to get, and"
+            r" .*--favourable.*favourable= in Python"
+        ),
     ):
         federate(frame)
     assert federate(frame, favourable=values[0]).favourable == 0
@@ -124,7 +153,10 @@ def test_other_labels_must_be_named_where_groups_are_compared(values: list[Any])
 
 def test_mistakes_about_labels_and_about_features_are_told_together():
     frame = table().assign(y=["bad", "good"] * 30, id=[f"p{i}" for i in range(60)])
-    with pytest.raises(ValueError, match=r"--favourable bad or --favourable good .*'id' looks like an identifier.*--drop id"):
+    with pytest.raises(
+        ValueError,
+        match=r"--favourable bad or --favourable good .*'id' looks like an identifier.*--drop id",
+    ):
         federate(frame)
 
 
@@ -132,10 +164,14 @@ def test_facts_about_sides_say_what_was_assumed_and_how_to_change_it():
     frame = table(600)
     frame["y"] = np.where((frame.sex == "M") & (frame.age > 40), "no", "yes")
     favourable, sex = side_facts(federate(frame, sensitive="sex", seed=1), ["favourable", "sex"])
-    assert favourable == Fact("favourable", "the label 'yes' (assumed; change it with --favourable)")
+    assert favourable == Fact(
+        "favourable", "the label 'yes' (assumed; change it with --favourable)"
+    )
     share = 100 * (frame.y[frame.sex == "M"] == "yes").mean()
     assert re.match(
-        r"sex=M: (\d+) % of them are 'yes', 100 % of all others \(assumed, because it has the lowest share; change it with", sex.text
+        r"sex=M: (\d+) % of them are 'yes', 100 % of all others \(assumed, because it has the"
+        r" lowest share; change it with",
+        sex.text,
     )
     assert abs(int(sex.text.split()[1]) - share) < 5  # of training rows
     assert side_facts(federate(frame, sensitive="sex"))[0] == Fact("favourable", "the label 'yes'")
@@ -149,14 +185,22 @@ def test_named_favourable_label_and_unprivileged_value():
     census = federation.census()
     assert (census.favourable, census.unprivileged) == (0, (1,))
     assert federate(table(), sensitive="sex", unprivileged={"sex": "M"}).unprivileged == (1,)
-    numbers = federate(table().assign(y=np.arange(60) % 3 + 1, sex=np.arange(60) % 2), sensitive="sex", favourable=3.0, unprivileged=1)
+    numbers = federate(
+        table().assign(y=np.arange(60) % 3 + 1, sex=np.arange(60) % 2),
+        sensitive="sex",
+        favourable=3.0,
+        unprivileged=1,
+    )
     assert (numbers.labels, numbers.favourable, numbers.unprivileged) == (("1", "2", "3"), 2, (1,))
 
 
 def test_the_first_column_of_a_dict_decides_and_every_attribute_keeps_its_value():
     federation = federate(table(), unprivileged={"race": "b", "sex": "M"})
     assert federation.groups == ("sex=F, race=a", "sex=F, race=b", "sex=M, race=a", "sex=M, race=b")
-    assert federation.attributes == (Attribute("sex", ("F", "M"), (0, 0, 1, 1), 1), Attribute("race", ("a", "b"), (0, 1, 0, 1), 1))
+    assert federation.attributes == (
+        Attribute("sex", ("F", "M"), (0, 0, 1, 1), 1),
+        Attribute("race", ("a", "b"), (0, 1, 0, 1), 1),
+    )
     assert federation.unprivileged == (1, 3)
     assert federate(table(), unprivileged={"sex": "M"}).unprivileged == (2, 3)
 
@@ -173,39 +217,102 @@ def test_only_intersections_that_occur_are_groups():
     ("change", "options", "message"),
     [
         ({}, {"sensitive": "gender"}, "must have the column 'gender'; it has 'site', 'y'"),
-        ({"sex": "F"}, {}, "Column 'sex' must hold at least two values to make groups, but every row holds 'F'. Choose another"),
-        ({"sex": range(60)}, {}, "Column 'sex' must have at most 50 different numbers to make groups, got 60. Cut it"),
-        ({"sex": [f"{i}.5" for i in range(60)]}, {}, "Column 'sex' must have at most 50 different numbers"),  # as a CSV file has them
+        (
+            {"sex": "F"},
+            {},
+            (
+                "Column 'sex' must hold at least two values to make groups, but every row holds"
+                " 'F'. Choose another"
+            ),
+        ),
+        (
+            {"sex": range(60)},
+            {},
+            "Column 'sex' must have at most 50 different numbers to make groups, got 60. Cut it",
+        ),
+        # as a CSV file has them
+        (
+            {"sex": [f"{i}.5" for i in range(60)]},
+            {},
+            "Column 'sex' must have at most 50 different numbers",
+        ),
         ({}, {"favourable": "Yes"}, "There is no label 'Yes'. Did you mean 'yes'. Known: no, yes"),
-        ({}, {"sensitive": "sex", "unprivileged": "X"}, "There is no value 'X' in column 'sex'.*Known: F, M"),
-        ({}, {"unprivileged": "F"}, r"several sensitive columns, unprivileged must be a dict such as {'sex': value}, got 'F'"),
-        ({}, {"unprivileged": {"rac": "a"}}, "There is no sensitive column 'rac'. Did you mean 'race'"),
-        ({}, {"sensitive": (), "unprivileged": "F"}, "unprivileged='F' needs a sensitive column; none is given"),
+        (
+            {},
+            {"sensitive": "sex", "unprivileged": "X"},
+            "There is no value 'X' in column 'sex'.*Known: F, M",
+        ),
+        (
+            {},
+            {"unprivileged": "F"},
+            (
+                r"several sensitive columns, unprivileged must be a dict such as {'sex': value},"
+                r" got 'F'"
+            ),
+        ),
+        (
+            {},
+            {"unprivileged": {"rac": "a"}},
+            "There is no sensitive column 'rac'. Did you mean 'race'",
+        ),
+        (
+            {},
+            {"sensitive": (), "unprivileged": "F"},
+            "unprivileged='F' needs a sensitive column; none is given",
+        ),
     ],
 )
-def test_errors_about_groups_say_what_is_wrong(change: dict[str, Any], options: dict[str, Any], message: str):
+def test_errors_about_groups_say_what_is_wrong(
+    change: dict[str, Any], options: dict[str, Any], message: str
+):
     with pytest.raises(ValueError, match=message):
         federate(table().assign(**change), **options)
 
 
 def test_too_many_intersections_are_refused():
     many = {"a": np.arange(2000) % 50, "b": np.arange(2000) // 50, "c": np.arange(2000) % 2}
-    with pytest.raises(ValueError, match="The sensitive columns a, b, c must make at most 1000 groups, got 2000"):
+    with pytest.raises(
+        ValueError, match="The sensitive columns a, b, c must make at most 1000 groups, got 2000"
+    ):
         Federation.from_arrays(np.ones((2000, 1)), np.arange(2000) % 2, np.zeros(2000), group=many)
-    wide = {str(i): np.arange(1000) for i in range(8)}  # 10^24 combinations do not fit a 64-bit number
-    with pytest.raises(ValueError, match="must make at most 1000 groups, got 1000000000000000000000000"):
+    # 10^24 combinations do not fit a 64-bit number
+    wide = {str(i): np.arange(1000) for i in range(8)}
+    with pytest.raises(
+        ValueError, match="must make at most 1000 groups, got 1000000000000000000000000"
+    ):
         Federation.from_arrays(np.ones((1000, 1)), np.arange(1000) % 2, np.zeros(1000), group=wide)
 
 
 def test_arrays_take_several_attributes_by_name():
-    federation = arrays(group={"sex": ["m", "f", "f", "m"], "old": [True, True, False, False]}, unprivileged={"old": True}, favourable=0)
-    assert federation.groups == ("sex=f, old=False", "sex=f, old=True", "sex=m, old=False", "sex=m, old=True")
-    assert (federation.group.tolist(), federation.unprivileged, federation.favourable) == ([3, 1, 0, 2], (1, 3), 0)
+    federation = arrays(
+        group={"sex": ["m", "f", "f", "m"], "old": [True, True, False, False]},
+        unprivileged={"old": True},
+        favourable=0,
+    )
+    assert federation.groups == (
+        "sex=f, old=False",
+        "sex=f, old=True",
+        "sex=m, old=False",
+        "sex=m, old=True",
+    )
+    assert (federation.group.tolist(), federation.unprivileged, federation.favourable) == (
+        [3, 1, 0, 2],
+        (1, 3),
+        0,
+    )
 
 
 def test_sensitive_columns_are_features_only_when_listed():
-    assert federate(table()).encoder.features == ("age", "job=cook", "job=nurse")  # pyright: ignore[reportOptionalMemberAccess]
-    assert federate(table(), features=["sex", "age", "age"]).encoder.features == ("sex=F", "sex=M", "age")  # pyright: ignore[reportOptionalMemberAccess]
+    assert federate(table()).encoder.features == (
+        "age",
+        "job=cook",
+        "job=nurse",
+    )  # pyright: ignore[reportOptionalMemberAccess]
+    assert federate(table(), features=["sex", "age", "age"]).encoder.features == (
+        "sex=F",
+        "sex=M",
+        "age",
+    )  # pyright: ignore[reportOptionalMemberAccess]
     assert federate(table(), features="age").x.shape == (60, 1)
 
 
@@ -223,7 +330,11 @@ def test_row_order_and_index_do_not_change_names():
     first = federate(frame)
     for seed in range(5):
         other = federate(frame.sample(frac=1, random_state=seed), seed=seed)
-        assert (other.names, other.labels, other.groups) == (first.names, first.labels, first.groups)
+        assert (other.names, other.labels, other.groups) == (
+            first.names,
+            first.labels,
+            first.groups,
+        )
 
 
 @pytest.mark.parametrize(
@@ -253,7 +364,9 @@ def test_clients_with_one_row_train_on_it():
 
 
 def test_numbered_clients_are_sorted_as_numbers():
-    assert federate(table().assign(site=np.arange(60) % 12)).names == tuple(str(k) for k in range(12))
+    assert federate(table().assign(site=np.arange(60) % 12)).names == tuple(
+        str(k) for k in range(12)
+    )
 
 
 def test_a_split_column_decides_instead_of_chance():
@@ -278,14 +391,24 @@ def test_clients_only_in_the_central_test_set_are_not_clients():
 
 def test_split_errors_say_what_is_wrong():
     frame = table().assign(part="train")
-    with pytest.raises(ValueError, match=r"Column 'part' must hold train, valid, test or central; row 3 \(counting from 0\) holds 'Train'"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"Column 'part' must hold train, valid, test or central; row 3 \(counting from 0\)"
+            r" holds 'Train'"
+        ),
+    ):
         federate(frame.assign(part=["train"] * 3 + ["Train"] * 57), split="part")
     with pytest.raises(ValueError, match=r"Column 'part' must be filled in every row; row 1"):
         federate(frame.assign(part=["train", None] * 30), split="part")
     with pytest.raises(ValueError, match="some rows; all of them hold central"):
         federate(frame.assign(part="central"), split="part")
-    with pytest.raises(ValueError, match="Every client must have a row with split 'train'; client 'north' has none"):
-        federate(frame.assign(part=np.where(frame["site"] == "north", "test", "train")), split="part")
+    with pytest.raises(
+        ValueError, match="Every client must have a row with split 'train'; client 'north' has none"
+    ):
+        federate(
+            frame.assign(part=np.where(frame["site"] == "north", "test", "train")), split="part"
+        )
     with pytest.raises(ValueError, match="The split 'site' must be a column of its own"):
         federate(frame, split="site")
 
@@ -296,7 +419,11 @@ def test_gaps_in_client_label_and_sensitive_columns_are_refused(column: str, gap
     frame = table()
     frame.loc[17, column] = gap
     with pytest.raises(
-        ValueError, match=rf"Column '{column}' must be filled in every row; row 17 \(counting from 0\) is empty\. Fill or drop"
+        ValueError,
+        match=(
+            rf"Column '{column}' must be filled in every row; row 17 \(counting from 0\) is empty\."
+            r" Fill or drop"
+        ),
     ):
         federate(frame)
 
@@ -305,13 +432,24 @@ def test_gaps_in_client_label_and_sensitive_columns_are_refused(column: str, gap
     ("change", "options", "message"),
     [
         ({"y": "yes"}, {}, "Column 'y' must hold at least two classes, got only 'yes'"),
-        ({"y": np.arange(60) % 3 / 2}, {}, r"Column 'y' must hold classes .* row 1 \(counting from 0\) holds 0.5"),
+        (
+            {"y": np.arange(60) % 3 / 2},
+            {},
+            r"Column 'y' must hold classes .* row 1 \(counting from 0\) holds 0.5",
+        ),
         (
             {"y": range(20, 80)},
             {},
-            r"'y' must hold classes, but it holds 60 different numbers from 20 to 79.*cut\(column, \[-inf, 39",
+            (
+                r"'y' must hold classes, but it holds 60 different numbers from 20 to"
+                r" 79.*cut\(column, \[-inf, 39"
+            ),
         ),
-        ({"y": np.linspace(0, 1, 60)}, {}, "Column 'y' must hold classes, but it holds 60 different numbers from 0 to 1"),
+        (
+            {"y": np.linspace(0, 1, 60)},
+            {},
+            "Column 'y' must hold classes, but it holds 60 different numbers from 0 to 1",
+        ),
         ({}, {"features": ["y"]}, "features must not hold the label column 'y'"),
         ({}, {"label": "site"}, "The label 'site' must be a column of its own"),
         ({}, {"label": "income"}, "must have the column 'income'; it has 'site', 'y'"),
@@ -320,11 +458,17 @@ def test_gaps_in_client_label_and_sensitive_columns_are_refused(column: str, gap
         ({}, {"drop": ["sex"]}, "drop must not hold 'sex', which is the sensitive column"),
         ({}, {"drop": ["age"], "features": ["age"]}, "Column 'age' is in features and in drop"),
         ({}, {"features": []}, "at least one feature column"),
-        ({"id": [f"p{i}" for i in range(60)]}, {}, r"'id' looks like an identifier \(60 different values in 60 rows\). Leave it out with"),
+        (
+            {"id": [f"p{i}" for i in range(60)]},
+            {},
+            r"'id' looks like an identifier \(60 different values in 60 rows\). Leave it out with",
+        ),
         ({}, {"shares": (0.9, 0.2)}, r"shares must be \(train, valid\)"),
     ],
 )
-def test_errors_name_the_column_and_what_to_do(change: dict[str, Any], options: dict[str, Any], message: str):
+def test_errors_name_the_column_and_what_to_do(
+    change: dict[str, Any], options: dict[str, Any], message: str
+):
     with pytest.raises(ValueError, match=message):
         federate(table().assign(**change), **options)
 
@@ -337,14 +481,18 @@ def test_empty_tables_duplicate_columns_and_other_objects_are_refused():
         federate(twice)
     with pytest.raises(TypeError, match="pandas DataFrame, got a dict"):
         federate(table().to_dict())
-    with pytest.raises(ValueError, match=r"'when' holds dates or times\. Leave it out with --drop when"):
+    with pytest.raises(
+        ValueError, match=r"'when' holds dates or times\. Leave it out with --drop when"
+    ):
         federate(table().assign(when=pd.Timestamp("2020-01-01")))
     with pytest.raises(TypeError, match="Column 'when' holds dates"):
         federate(table().assign(when=pd.Timestamp("2020-01-01")), features=["when"])
 
 
 def test_test_rows_do_not_decide_which_features_there_are():
-    """A category and a gap of test rows alone leave no feature; they would be seen before the test."""
+    """A category and a gap of test rows alone leave no feature; they would be seen before
+    the test.
+    """
     frame = table().assign(part=["train"] * 40 + ["test"] * 20)
     frame.loc[50, "job"], frame.loc[51, "age"] = "astronaut", None
     federation = federate(frame, split="part")
@@ -356,7 +504,10 @@ def test_test_rows_do_not_decide_which_features_there_are():
 def test_columns_are_dropped_and_what_is_not_used_is_known():
     federation = federate(table().assign(id=range(60)), drop="id")
     assert federation.encoder is not None
-    assert (federation.encoder.features, federation.encoder.unused) == (("age", "job=cook", "job=nurse"), ("id",))
+    assert (federation.encoder.features, federation.encoder.unused) == (
+        ("age", "job=cook", "job=nurse"),
+        ("id",),
+    )
     chosen = federate(table().assign(id=range(60)), features=["id", "age"]).encoder
     assert chosen is not None
     assert (chosen.features, chosen.unused) == (("id", "age"), ("job",))
@@ -367,10 +518,25 @@ def test_text_with_very_many_categories_is_warned_about_with_its_count():
     with pytest.raises(ValueError, match="'ward' looks like an identifier"):
         federate(many)
     large = pd.concat([many] * 5, ignore_index=True)
-    with pytest.warns(UserWarning, match="'ward' holds 57 different words, each a 0/1 feature of its own. Merge rare words, or add ward"):
+    with pytest.warns(
+        UserWarning,
+        match=(
+            "'ward' holds 57 different words, each a 0/1 feature of its own. Merge rare words, or"
+            " add ward"
+        ),
+    ):
         federate(large)
-    with pytest.warns(UserWarning, match=r"'age' holds 5. different words.*Nearly all of them are numbers: is a missing value marked"):
-        federate(large.assign(age=np.where(np.arange(300) == 3, "?", (np.arange(300) % 53).astype(str))), drop=["ward"])
+    with pytest.warns(
+        UserWarning,
+        match=(
+            r"'age' holds 5. different words.*Nearly all of them are numbers: is a missing value"
+            r" marked"
+        ),
+    ):
+        federate(
+            large.assign(age=np.where(np.arange(300) == 3, "?", (np.arange(300) % 53).astype(str))),
+            drop=["ward"],
+        )
 
 
 def arrays(**changes: Any) -> Federation:
@@ -381,14 +547,24 @@ def arrays(**changes: Any) -> Federation:
 def test_arrays_become_a_federation():
     federation = arrays(group=["m", "f", "f", "m"], split=["train", "test", "train", "valid"])
     assert federation.x.dtype == np.float32
-    assert (federation.names, federation.labels, federation.groups) == (("a", "b"), ("0", "1"), ("f", "m"))
-    assert (federation.train.rows.tolist(), federation.test.rows.tolist(), federation.valid.of(1).tolist()) == ([0, 2], [1], [3])
+    assert (federation.names, federation.labels, federation.groups) == (
+        ("a", "b"),
+        ("0", "1"),
+        ("f", "m"),
+    )
+    assert (
+        federation.train.rows.tolist(),
+        federation.test.rows.tolist(),
+        federation.valid.of(1).tolist(),
+    ) == ([0, 2], [1], [3])
     assert federation.census().cells.tolist() == [[[0, 0], [1, 0]], [[1, 0], [0, 0]]]
 
 
 def test_arrays_may_be_columns_of_a_table():
     frame = table()
-    federation = Federation.from_arrays(frame[["age"]], frame["y"], frame["site"].astype("category"), group=frame["sex"])
+    federation = Federation.from_arrays(
+        frame[["age"]], frame["y"], frame["site"].astype("category"), group=frame["sex"]
+    )
     assert federation.names == ("east", "north", "south")
     assert federation.labels == ("no", "yes")
 
@@ -401,18 +577,38 @@ def test_images_keep_their_type_and_floats_become_float32():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"x": [[1, 2], [3, np.nan], [1, 1], [1, 1]]}, ValueError, r"row 1 \(counting from 0\) holds NaN, infinity or a huge number"),
+        (
+            {"x": [[1, 2], [3, np.nan], [1, 1], [1, 1]]},
+            ValueError,
+            r"row 1 \(counting from 0\) holds NaN, infinity or a huge number",
+        ),
         ({"x": [[1], [2], [1e300], [1]]}, ValueError, "row 2 .* huge number"),
         ({"x": np.zeros((4, 2, 2)) / 1 - np.inf}, ValueError, "row 0"),
         ({"x": [["a"]] * 4}, TypeError, "x must hold numbers, got dtype <U1"),
         ({"x": [1, 2, 3, 4]}, ValueError, r"got shape \(4,\). Try x.reshape"),
-        ({"y": [[0, 1]] * 4}, ValueError, r"y must have one value per row, got an array of shape \(4, 2\)"),
+        (
+            {"y": [[0, 1]] * 4},
+            ValueError,
+            r"y must have one value per row, got an array of shape \(4, 2\)",
+        ),
         ({"y": [0, 1, np.nan, 1]}, ValueError, r"y must be filled in every row; row 2"),
         ({"y": np.array([0, 1, np.nan, 1])}, ValueError, r"y must be filled in every row; row 2"),
-        ({"client": ["a", "b", None, "a"]}, ValueError, "client must be filled in every row; row 2"),
-        ({"group": ["a", "b", "a", float("nan")]}, ValueError, "group must be filled in every row; row 3"),
+        (
+            {"client": ["a", "b", None, "a"]},
+            ValueError,
+            "client must be filled in every row; row 2",
+        ),
+        (
+            {"group": ["a", "b", "a", float("nan")]},
+            ValueError,
+            "group must be filled in every row; row 3",
+        ),
         ({"y": [1] * 4}, ValueError, "y must hold at least two classes, got only '1'"),
-        ({"y": [0, 1]}, ValueError, "one entry per row everywhere, got 4 for x, 2 for y, 4 for client"),
+        (
+            {"y": [0, 1]},
+            ValueError,
+            "one entry per row everywhere, got 4 for x, 2 for y, 4 for client",
+        ),
         ({"x": np.ones((0, 2)), "y": [], "client": []}, ValueError, "at least one row, got none"),
         ({"y": [0.5, 1, 2, 3]}, ValueError, r"y must hold classes .* row 0"),
     ],
@@ -435,7 +631,9 @@ cuts = st.tuples(st.floats(0.01, 1), st.floats(0, 1)).filter(lambda s: s[0] + s[
 
 
 @given(owners, cuts, st.integers(0, 2**32))
-def test_a_random_split_covers_every_row_once_and_leaves_no_client_untrained(owner: np.ndarray, shares: tuple[float, float], seed: int):
+def test_a_random_split_covers_every_row_once_and_leaves_no_client_untrained(
+    owner: np.ndarray, shares: tuple[float, float], seed: int
+):
     names, owner = np.unique(owner, return_inverse=True)
     parts = split_rows(owner, len(names), shares=shares, seed=seed)
     assert sorted(np.concatenate([p.rows for p in parts])) == list(range(len(owner)))
@@ -446,12 +644,16 @@ def test_a_random_split_covers_every_row_once_and_leaves_no_client_untrained(own
 
 @given(owners, st.data())
 def test_a_given_split_covers_every_row_once(owner: np.ndarray, data: st.DataObject):
-    part = data.draw(st.lists(st.sampled_from([*SPLITS, "central"]), min_size=len(owner), max_size=len(owner)))
+    part = data.draw(
+        st.lists(st.sampled_from([*SPLITS, "central"]), min_size=len(owner), max_size=len(owner))
+    )
     _, first = np.unique(owner, return_index=True)
     for row in first:
         part[row] = "train"
     y = np.arange(len(owner) + 1) % 2
-    federation = Federation.from_arrays(np.ones((len(y), 1)), y, [*owner, owner[0]], split=[*part, "test"])
+    federation = Federation.from_arrays(
+        np.ones((len(y), 1)), y, [*owner, owner[0]], split=[*part, "test"]
+    )
     assert places(federation) == list(range(len(y)))
 
 

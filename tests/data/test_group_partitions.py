@@ -1,4 +1,6 @@
-"""Partitions that control who is represented where: exact counts of the study, exact cover, seeds, and errors that name the limit."""
+"""Partitions that control who is represented where: exact counts of the study, exact cover, seeds,
+and errors that name the limit.
+"""
 
 import math
 from collections.abc import Callable
@@ -19,7 +21,14 @@ from evenly.data import (
     ratio_dirichlet,
 )
 from evenly.data.federation import Federation
-from evenly.data.partition import check_clients, deal_counts, draw_counts, draw_once, draw_shares, numbered
+from evenly.data.partition import (
+    check_clients,
+    deal_counts,
+    draw_counts,
+    draw_once,
+    draw_shares,
+    numbered,
+)
 from evenly.data.partition_coverage import (
     Quota,
     SideCounts,
@@ -46,27 +55,43 @@ def by_name(partition: Callable[..., Federation]) -> str:
 
 
 def people(unprivileged: int, privileged: int) -> Rows:
-    """Rows of two groups in mixed order; 0 is unprivileged, and a third of each group has label 1."""
+    """Rows of two groups in mixed order; 0 is unprivileged, and a third of each group has
+    label 1.
+    """
     group = np.random.default_rng(0).permutation(np.repeat([0, 1], [unprivileged, privileged]))
     y = (np.arange(len(group)) % 3 == 0).astype(int)
-    return Rows(np.arange(len(group))[:, None], y, ("no", "yes"), "people", group=group, groups=("u", "p"))
+    return Rows(
+        np.arange(len(group))[:, None], y, ("no", "yes"), "people", group=group, groups=("u", "p")
+    )
 
 
 def unprivileged_rows(federation) -> np.ndarray:
-    return np.array([sum(federation.group[row] == 0 for row in mine) for mine in client_sets(federation)])
+    return np.array(
+        [sum(federation.group[row] == 0 for row in mine) for mine in client_sets(federation)]
+    )
 
 
 @pytest.mark.parametrize("partition", DRAWN, ids=by_name)
 @given(seed=st.integers(0, 2**32), split_seed=st.integers(0, 99), central=st.integers(0, 40))
-def test_drawn_partitions_deal_every_row_once_and_depend_on_their_seeds_alone(partition, seed, split_seed, central):
+def test_drawn_partitions_deal_every_row_once_and_depend_on_their_seeds_alone(
+    partition, seed, split_seed, central
+):
     rows = people(90, 210)
-    settings = {"clients": 4, "alpha": 1.0, "min_samples": 5, "central": np.arange(central), "seed": seed}
+    settings = {
+        "clients": 4,
+        "alpha": 1.0,
+        "min_samples": 5,
+        "central": np.arange(central),
+        "seed": seed,
+    }
     federation = partition(rows, **settings, split_seed=split_seed)
     assert sorted(all_rows(federation)) == list(range(300))
     assert federation.central.tolist() == list(range(central))
     assert min(map(len, client_sets(federation))) >= 5
     assert same(federation, partition(rows, **settings, split_seed=split_seed))
-    assert client_sets(federation) == client_sets(partition(rows, **settings, split_seed=split_seed + 1))
+    assert client_sets(federation) == client_sets(
+        partition(rows, **settings, split_seed=split_seed + 1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +100,11 @@ def test_drawn_partitions_deal_every_row_once_and_depend_on_their_seeds_alone(pa
         (dirichlet, {"clients": 4, "beta": 0.3}, "dirichlet(clients=4, beta=0.3)"),
         (equal, {"clients": 3}, "equal(clients=3)"),
         (dirichlet_attribute, {}, "dirichlet-attribute(clients=5, alpha=0.5)"),
-        (dirichlet_label_attribute, {"alpha": 2.0}, "dirichlet-label-attribute(clients=5, alpha=2)"),
+        (
+            dirichlet_label_attribute,
+            {"alpha": 2.0},
+            "dirichlet-label-attribute(clients=5, alpha=2)",
+        ),
         (ratio_dirichlet, {}, "ratio-dirichlet(clients=5, alpha=0.5, concentration=5)"),
         (cov_same_size, {"coverage": 300}, "cov-same-size(clients=5, coverage=300)"),
         (cov_diff_size, {"coverage": 300}, "cov-diff-size(clients=5, coverage=300)"),
@@ -101,20 +130,40 @@ def test_a_share_of_every_clients_rows_validates_and_another_seed_deals_otherwis
 def test_rows_keep_their_attributes_groups_and_label():
     rows = people(50, 50)._replace(unprivileged=(1,), favourable=0)
     federation = dirichlet_attribute(rows, clients=2, min_samples=1, alpha=5)
-    assert (federation.unprivileged, federation.favourable, federation.groups) == ((1,), 0, ("u", "p"))
+    assert (federation.unprivileged, federation.favourable, federation.groups) == (
+        (1,),
+        0,
+        ("u", "p"),
+    )
     assert cov_same_size(rows, coverage=20).unprivileged == (1,)
 
 
 @pytest.mark.parametrize(
-    ("alpha", "least", "most"), [(0.1, 0.006, 0.978), (0.2, 0.015, 0.948), (0.5, 0.046, 0.857), (10, 0.229, 0.459), (5000, 0.326, 0.337)]
+    ("alpha", "least", "most"),
+    [
+        (0.1, 0.006, 0.978),
+        (0.2, 0.015, 0.948),
+        (0.5, 0.046, 0.857),
+        (10, 0.229, 0.459),
+        (5000, 0.326, 0.337),
+    ],
 )
 def test_the_range_of_shares_on_adult_is_the_expected_one(alpha, least, most):
-    # ALGORITHMS 4.2: mean over draws of the smallest and the largest share of women among 5 clients of at least 100 rows,
-    # on 80 % of Adult. 300 draws: the standard error of either mean is below 0.013.
+    # ALGORITHMS 4.2: mean over draws of the smallest and the largest share of women among 5 clients
+    # of at least 100 rows, on 80 % of Adult. 300 draws: the standard error of either mean is below
+    # 0.013.
     totals = np.round(0.8 * np.array(ADULT)).astype(int)
     found = []
     for seed in range(300):
-        counts = draw_shares("dirichlet-attribute", totals, clients=5, alpha=alpha, min_samples=100, tries=1000, seed=seed)
+        counts = draw_shares(
+            "dirichlet-attribute",
+            totals,
+            clients=5,
+            alpha=alpha,
+            min_samples=100,
+            tries=1000,
+            seed=seed,
+        )
         share = counts[0] / counts.sum(0)
         found.append((share.min(), share.max()))
     assert np.mean(found, axis=0) == pytest.approx((least, most), abs=0.03)
@@ -134,7 +183,12 @@ def test_within_a_group_labels_are_alike_unless_labels_are_dealt_too():
 
 @pytest.mark.parametrize("partition", DRAWN, ids=by_name)
 def test_too_small_clients_fail_after_so_many_tries_and_name_the_best_draw(partition):
-    with pytest.raises(ValueError, match=r"none of 7 draws gave every client at least 24 rows \(100 rows, 4 clients, alpha=0.1\)") as error:
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"none of 7 draws gave every client at least 24 rows \(100 rows, 4 clients, alpha=0.1\)"
+        ),
+    ) as error:
         partition(people(50, 50), clients=4, alpha=0.1, min_samples=24, tries=7)
     assert "in the best draw the smallest client had" in str(error.value).replace("\n", " ")
 
@@ -169,8 +223,14 @@ def test_the_number_of_clients_by_both_rules():
 
 def test_quotas_of_the_study():
     # ALGORITHMS 4.3: good clients, unprivileged rows of good and bad ones, size; on all rows.
-    adult = [quota(ADULT, clients, coverage) for clients, coverage in ((7, 4497), (13, 2570), (16, 1999))]
-    assert [(q.good, q.good_rows, q.bad_rows, q.size) for q in adult] == [(3, 4797, 450, 6977), (6, 2398, 257, 3756), (8, 1824, 200, 3052)]
+    adult = [
+        quota(ADULT, clients, coverage) for clients, coverage in ((7, 4497), (13, 2570), (16, 1999))
+    ]
+    assert [(q.good, q.good_rows, q.bad_rows, q.size) for q in adult] == [
+        (3, 4797, 450, 6977),
+        (6, 2398, 257, 3756),
+        (8, 1824, 200, 3052),
+    ]
     compas = ((5, 1067), (8, 610), (11, 474))
     assert [quota(COMPAS, clients, coverage).good for clients, coverage in compas] == [4, 7, 9]
     training = SideCounts(3998, 940)  # 80 % of each side, the coverage left as it is
@@ -202,7 +262,12 @@ def test_a_limit_is_named_in_the_users_terms():
         cov_same_size(people(5, 500), coverage=5, clients=50)
 
 
-@given(unprivileged=st.integers(60, 200), privileged=st.integers(60, 300), coverage=st.integers(5, 60), seed=st.integers(0, 99))
+@given(
+    unprivileged=st.integers(60, 200),
+    privileged=st.integers(60, 300),
+    coverage=st.integers(5, 60),
+    seed=st.integers(0, 99),
+)
 def test_coverage_partitions_keep_their_promises(unprivileged, privileged, coverage, seed):
     rows, sides = people(unprivileged, privileged), SideCounts(unprivileged, privileged)
     try:
@@ -288,13 +353,15 @@ def test_ratio_dirichlet_controls_sizes_and_shares_on_their_own():
 
 
 def test_shares_spread_as_the_beta_distribution_says():
-    # Variance r (1 - r) / (c + 1) = 0.21 / 11 at r = 0.3, c = 10; with 400 clients of equal size the common shift is small.
+    # Variance r (1 - r) / (c + 1) = 0.21 / 11 at r = 0.3, c = 10; with 400 clients of equal size
+    # the common shift is small.
     drawn = Draws(0, "test").at(0).beta(3, 7, 400)
     wanted = fit_shares(np.full(400, 1000), drawn, 120_000)
     assert wanted.sum() == 120_000
     assert (wanted / 1000).var() == pytest.approx(0.21 / 11, rel=0.2)
     odds = np.log(wanted / (1000 - wanted)) - np.log(drawn / (1 - drawn))
-    assert np.ptp(odds[(wanted > 50) & (wanted < 950)]) < 0.05  # one shift for all, but for rounding
+    # one shift for all, but for rounding
+    assert np.ptp(odds[(wanted > 50) & (wanted < 950)]) < 0.05
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.data())
@@ -335,8 +402,14 @@ BOUNDS = [
 ]
 
 
-@pytest.mark.parametrize(("partition", "setting", "accepted", "refused"), BOUNDS, ids=lambda v: getattr(v, "__name__", str(v))[:25])
-def test_settings_are_accepted_up_to_their_bounds_and_refused_beyond(partition, setting, accepted, refused):
+@pytest.mark.parametrize(
+    ("partition", "setting", "accepted", "refused"),
+    BOUNDS,
+    ids=lambda v: getattr(v, "__name__", str(v))[:25],
+)
+def test_settings_are_accepted_up_to_their_bounds_and_refused_beyond(
+    partition, setting, accepted, refused
+):
     usual = {"clients": 2, "shares": (1.0, 0.0)}
     if partition in COVERED:
         usual |= {"coverage": 5}
@@ -360,18 +433,21 @@ def test_unless_told_otherwise_seeds_are_0_and_nothing_is_central(partition):
 @pytest.mark.parametrize(
     ("sides", "clients", "coverage", "settings", "expected"),
     [
-        # Without tolerance bad clients have nobody; size = (privileged + all unprivileged dealt) // clients.
+        # Without tolerance bad clients have nobody; size = (privileged + all unprivileged dealt) //
+        # clients.
         ((10, 10), 2, 5, {"tolerance": 0}, Quota(2, 1, 5, 5, 0, 7)),
         ((10, 10), 2, 5, {"tolerance": 0, "good_share": 1}, Quota(2, 2, 5, 5, 0, 10)),
         ((10, 10), 2, 5, {"tolerance": 0, "good_share": 0.01}, Quota(2, 1, 5, 5, 0, 7)),
         ((10, 10), 2, 5, {"tolerance": 0.5}, Quota(2, 1, 5, 7, 2, 9)),
         ((10, 10), 2, 10, {"tolerance": 0, "dealt_share": 0.5}, Quota(2, 1, 5, 5, 0, 7)),
-        # 9 rows are just enough for a coverage of 10 less a tenth, and 4 privileged ones to fill two clients up to 4.
+        # 9 rows are just enough for a coverage of 10 less a tenth, and 4 privileged ones to fill
+        # two clients up to 4.
         ((9, 11), 1, 10, {}, Quota(1, 1, 10, 9, 1, 20)),
         ((7, 4), 2, 4, {"tolerance": 0}, Quota(2, 1, 4, 4, 0, 4)),
         # 3 privileged rows are not; but with 8 unprivileged ones both clients can be good.
         ((8, 3), 2, 4, {"tolerance": 0}, Quota(2, 2, 4, 4, 0, 5)),
-        # Bad clients take their rows first: 12 - 2 * 1 are left for one good client, which may have 11.
+        # Bad clients take their rows first: 12 - 2 * 1 are left for one good client, which may have
+        # 11.
         ((12, 30), 3, 10, {}, Quota(3, 1, 10, 10, 1, 14)),
     ],
 )
@@ -380,10 +456,19 @@ def test_quotas_by_hand(sides, clients, coverage, settings, expected):
 
 
 def test_a_quota_that_cannot_be_met_names_the_limit():
-    with pytest.raises(ValueError, match=r"coverage=4: 2 clients.* 1 or more .* at least 4 .* others with 0, .* The limit is coverage=3\."):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"coverage=4: 2 clients.* 1 or more .* at least 4 .* others with 0, .* The limit is"
+            r" coverage=3\."
+        ),
+    ):
         quota(SideCounts(7, 3), 2, 4, tolerance=0)
-    with pytest.raises(ValueError, match=r"8 unprivileged and 11 privileged rows\. The limit is coverage=8\."):
-        quota(SideCounts(8, 11), 1, 10)  # 9 are needed; a coverage of 8 asks for 7.2, and 9 would ask for 8.1
+    with pytest.raises(
+        ValueError, match=r"8 unprivileged and 11 privileged rows\. The limit is coverage=8\."
+    ):
+        # 9 are needed; a coverage of 8 asks for 7.2, and 9 would ask for 8.1
+        quota(SideCounts(8, 11), 1, 10)
     with pytest.raises(ValueError, match=r"The limit is coverage=1\."):
         quota(SideCounts(1, 5), 1, 2, tolerance=0)
     with pytest.raises(ValueError, match="No coverage works"):
@@ -391,9 +476,17 @@ def test_a_quota_that_cannot_be_met_names_the_limit():
 
 
 def test_there_is_at_least_one_client_and_the_share_of_good_ones_divides():
-    assert count_clients(SideCounts(2, 3), 10, "table") == count_clients(SideCounts(2, 3), 10, "text") == 1
+    assert (
+        count_clients(SideCounts(2, 3), 10, "table")
+        == count_clients(SideCounts(2, 3), 10, "text")
+        == 1
+    )
     assert count_clients(SideCounts(40, 16), 10, "table") == 4  # the larger side, whichever it is
-    assert [count_clients(SideCounts(29, 3), 10, "text", share) for share in (1, 0.5, 0.25)] == [2, 4, 8]
+    assert [count_clients(SideCounts(29, 3), 10, "text", share) for share in (1, 0.5, 0.25)] == [
+        2,
+        4,
+        8,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -413,7 +506,10 @@ def test_what_exceeds_the_least_shrinks(rows, available, expected):
 
 def test_unprivileged_rows_are_drawn_in_their_ranges_and_shrink_to_what_there_is():
     asked, draw = Quota(5, 2, 100.0, 0, 0, 0), np.random.default_rng(4)
-    good, bad = np.floor(100 * draw.uniform(0.9, 1.2, 2)), np.floor(100 * draw.uniform(0.08, 0.12, 3))
+    good, bad = (
+        np.floor(100 * draw.uniform(0.9, 1.2, 2)),
+        np.floor(100 * draw.uniform(0.08, 0.12, 3)),
+    )
 
     def found(available: int) -> list[int]:
         return draw_unprivileged(asked, available, 0.1, np.random.default_rng(4)).tolist()
@@ -448,8 +544,14 @@ def sizes_drawn(kind: str, alpha: float, least: int, tries: int) -> list[int]:
         return draw_sizes(100, 3, alpha, least=least, tries=tries, draws=Draws(7, kind)).tolist()
     if kind == "dirichlet":
         cut = {"shares": (1.0, 0.0), "min_samples": least}
-        return draw_counts(TOTALS, clients=3, beta=alpha, tries=tries, seed=7, **cut).sum(0).tolist()
-    return draw_shares(kind, TOTALS, clients=3, alpha=alpha, min_samples=least, tries=tries, seed=7).sum(0).tolist()
+        return (
+            draw_counts(TOTALS, clients=3, beta=alpha, tries=tries, seed=7, **cut).sum(0).tolist()
+        )
+    return (
+        draw_shares(kind, TOTALS, clients=3, alpha=alpha, min_samples=least, tries=tries, seed=7)
+        .sum(0)
+        .tolist()
+    )
 
 
 @pytest.mark.parametrize("kind", ["dirichlet", "dirichlet-attribute", "ratio-dirichlet"])
@@ -462,7 +564,9 @@ def test_the_first_draw_that_is_large_enough_is_taken_and_the_best_one_is_named(
         assert sizes_drawn(kind, 1.0, least, first + 1) == every[first].tolist()
         if first:
             best = max(smallest[:first])
-            with pytest.raises(ValueError, match=f"none of {first} draws .* smallest client had {best}\\."):
+            with pytest.raises(
+                ValueError, match=f"none of {first} draws .* smallest client had {best}\\."
+            ):
                 sizes_drawn(kind, 1.0, least, first)
 
 
@@ -476,15 +580,23 @@ def test_of_two_rows_one_of_three_clients_gets_none():
         draw_sizes(2, 3, 1.0, least=1, tries=2, draws=Draws(0, "x"))
 
 
-@pytest.mark.parametrize("partition", [dirichlet_attribute, dirichlet_label_attribute, ratio_dirichlet], ids=by_name)
+@pytest.mark.parametrize(
+    "partition", [dirichlet_attribute, dirichlet_label_attribute, ratio_dirichlet], ids=by_name
+)
 def test_nobody_is_left_without_rows_even_if_none_are_asked_for(partition):
     for least in (-1, 0, 1):
         settings = {"clients": 3, "alpha": 0.2, "min_samples": least, "shares": (1.0, 0.0)}
-        assert all(len(mine) >= 1 for seed in range(4) for mine in client_sets(partition(people(20, 20), seed=seed, **settings)))
+        assert all(
+            len(mine) >= 1
+            for seed in range(4)
+            for mine in client_sets(partition(people(20, 20), seed=seed, **settings))
+        )
 
 
 def test_two_rows_are_enough_for_two_clients():
-    assert sorted(map(len, client_sets(dirichlet(some_rows([1, 1]), clients=2, beta=1.0, shares=(1.0, 0.0))))) == [1, 1]
+    assert sorted(
+        map(len, client_sets(dirichlet(some_rows([1, 1]), clients=2, beta=1.0, shares=(1.0, 0.0))))
+    ) == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -530,5 +642,8 @@ def test_as_many_clients_as_rows_are_the_most():
     for clients in (1, 5):
         check_clients("x", clients, 5)
     for clients in (0, 6):
-        with pytest.raises(ValueError, match=f"x: clients must be between 1 and the number of rows, 5, got {clients}"):
+        with pytest.raises(
+            ValueError,
+            match=f"x: clients must be between 1 and the number of rows, 5, got {clients}",
+        ):
             check_clients("x", clients, 5)

@@ -1,4 +1,6 @@
-"""Every partition covers its rows exactly once, depends on its seeds alone, and says so when it cannot do what was asked."""
+"""Every partition covers its rows exactly once, depends on its seeds alone, and says so when it
+cannot do what was asked.
+"""
 
 import numpy as np
 import pytest
@@ -16,7 +18,12 @@ from evenly.records import replace
 def some_rows(sizes: list[int], name: str = "toy") -> Rows:
     """Rows with so many of each label, labels mixed; x says which row it is."""
     y = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    return Rows(np.arange(len(y), dtype=np.uint8 if len(y) < 256 else np.int64)[:, None, None], y, tuple(map(str, range(len(sizes)))), name)
+    return Rows(
+        np.arange(len(y), dtype=np.uint8 if len(y) < 256 else np.int64)[:, None, None],
+        y,
+        tuple(map(str, range(len(sizes)))),
+        name,
+    )
 
 
 def all_rows(federation: Federation) -> np.ndarray:
@@ -25,29 +32,47 @@ def all_rows(federation: Federation) -> np.ndarray:
 
 def same(a: Federation, b: Federation) -> bool:
     return all(
-        np.array_equal(a.split(name).rows, b.split(name).rows) and np.array_equal(a.split(name).offsets, b.split(name).offsets)
+        np.array_equal(a.split(name).rows, b.split(name).rows)
+        and np.array_equal(a.split(name).offsets, b.split(name).offsets)
         for name in SPLITS
     )
 
 
 def client_sets(federation: Federation) -> list[set[int]]:
-    return [set(np.concatenate([federation.split(name).of(k) for name in SPLITS]).tolist()) for k in range(federation.clients)]
+    return [
+        set(np.concatenate([federation.split(name).of(k) for name in SPLITS]).tolist())
+        for k in range(federation.clients)
+    ]
 
 
 label_sizes = st.lists(st.integers(40, 80), min_size=2, max_size=4)
 shares = st.sampled_from([(0.8, 0.1), (0.5, 0.0), (0.6, 0.0), (0.34, 0.33), (1.0, 0.0)])
 
 
-@given(sizes=label_sizes, clients=st.integers(1, 4), beta=st.sampled_from([0.3, 1.0, 100.0]), cut=shares, seed=st.integers(0, 2**32))
+@given(
+    sizes=label_sizes,
+    clients=st.integers(1, 4),
+    beta=st.sampled_from([0.3, 1.0, 100.0]),
+    cut=shares,
+    seed=st.integers(0, 2**32),
+)
 def test_dirichlet_deals_every_row_once(sizes, clients, beta, cut, seed):
     federation = dirichlet(some_rows(sizes), clients=clients, beta=beta, shares=cut, seed=seed)
     assert sorted(all_rows(federation)) == list(range(sum(sizes)))
     assert federation.clients == clients
 
 
-@given(sizes=label_sizes, clients=st.integers(1, 5), cut=shares, central=st.integers(0, 4), seed=st.integers(0, 99))
+@given(
+    sizes=label_sizes,
+    clients=st.integers(1, 5),
+    cut=shares,
+    central=st.integers(0, 4),
+    seed=st.integers(0, 99),
+)
 def test_equal_deals_every_row_once_and_evenly(sizes, clients, cut, central, seed):
-    federation = equal(some_rows(sizes), clients=clients, shares=cut, central=np.arange(central), seed=seed)
+    federation = equal(
+        some_rows(sizes), clients=clients, shares=cut, central=np.arange(central), seed=seed
+    )
     assert sorted(all_rows(federation)) == list(range(sum(sizes)))
     held = [len(rows) for rows in client_sets(federation)]
     assert max(held) - min(held) <= 1
@@ -65,12 +90,22 @@ def test_dirichlet_depends_on_its_seeds_alone(seed, split_seed):
 
 def test_another_seed_deals_otherwise():
     rows = some_rows([40, 50, 60])
-    assert client_sets(dirichlet(rows, clients=3, seed=0)) != client_sets(dirichlet(rows, clients=3, seed=1))
-    assert client_sets(equal(rows, clients=3, seed=0)) != client_sets(equal(rows, clients=3, seed=1))
-    assert not same(dirichlet(rows, clients=3, split_seed=0), dirichlet(rows, clients=3, split_seed=1))
+    assert client_sets(dirichlet(rows, clients=3, seed=0)) != client_sets(
+        dirichlet(rows, clients=3, seed=1)
+    )
+    assert client_sets(equal(rows, clients=3, seed=0)) != client_sets(
+        equal(rows, clients=3, seed=1)
+    )
+    assert not same(
+        dirichlet(rows, clients=3, split_seed=0), dirichlet(rows, clients=3, split_seed=1)
+    )
 
 
-@given(total=st.lists(st.integers(0, 500), min_size=1, max_size=6), clients=st.integers(1, 8), seed=st.integers(0, 2**32))
+@given(
+    total=st.lists(st.integers(0, 500), min_size=1, max_size=6),
+    clients=st.integers(1, 8),
+    seed=st.integers(0, 2**32),
+)
 def test_counts_are_rounded_down_shares_and_the_rest_goes_to_one_client(total, clients, seed):
     counts = draw_once(np.array(total), clients, 0.5, np.random.Generator(np.random.Philox(seed)))
     draw = np.random.Generator(np.random.Philox(seed))
@@ -87,7 +122,10 @@ def test_a_class_is_dealt_in_its_order():
     federation = dirichlet(rows, clients=4, beta=5.0, seed=3)
     held = client_sets(federation)
     for label in range(2):
-        owners = [next(k for k, mine in enumerate(held) if row in mine) for row in np.flatnonzero(rows.y == label)]
+        owners = [
+            next(k for k, mine in enumerate(held) if row in mine)
+            for row in np.flatnonzero(rows.y == label)
+        ]
         assert owners == sorted(owners)
 
 
@@ -95,14 +133,17 @@ def test_every_class_of_every_client_is_cut_at_its_share():
     rows = some_rows([97, 203, 151])
     federation = dirichlet(rows, clients=4, beta=1.0, shares=(0.5, 0.2), seed=1)
     for k in range(4):
-        held = {name: np.bincount(rows.y[federation.split(name).of(k)], minlength=3) for name in SPLITS}
+        held = {
+            name: np.bincount(rows.y[federation.split(name).of(k)], minlength=3) for name in SPLITS
+        }
         n = sum(held.values())
         assert held["train"].tolist() == np.floor(0.5 * n).astype(int).tolist()
         assert (held["train"] + held["valid"]).tolist() == np.floor(0.7 * n).astype(int).tolist()
 
 
 def test_cuts_do_not_lose_a_row_to_binary_fractions():
-    train, valid = cuts(np.array([10, 30]), (0.8, 0.1))  # 0.8 + 0.1 is 0.9000000000000000222 or a hair below 0.9
+    # 0.8 + 0.1 is 0.9000000000000000222 or a hair below 0.9
+    train, valid = cuts(np.array([10, 30]), (0.8, 0.1))
     assert train.tolist() == [8, 24]
     assert valid.tolist() == [1, 3]
 
@@ -128,12 +169,16 @@ def test_an_impossible_minimum_fails_after_so_many_tries_and_says_so():
     with pytest.raises(ValueError) as error:
         dirichlet(some_rows([50, 50]), clients=5, beta=0.1, min_samples=21, tries=7)
     sentence = str(error.value)
-    assert "none of 7 draws gave every client at least 21 rows and one training row (100 rows, 5 clients, beta=0.1)" in sentence
+    assert (
+        "none of 7 draws gave every client at least 21 rows and one training row (100 rows, 5"
+        " clients, beta=0.1)" in sentence
+    )
     assert "smaller min_samples" in sentence
 
 
 def test_a_client_without_a_training_row_counts_as_too_small():
-    # Two rows of each of three labels for two clients: at a share of a third, every class of a client gives floor(n / 3) = 0.
+    # Two rows of each of three labels for two clients: at a share of a third, every class of a
+    # client gives floor(n / 3) = 0.
     with pytest.raises(ValueError, match="one training row"):
         dirichlet(some_rows([2, 2, 2]), clients=2, beta=1.0, shares=(1 / 3, 0.0), tries=5)
 
@@ -156,7 +201,10 @@ def test_dirichlet_refuses_settings_that_make_no_sense(settings, sentence):
 
 def test_central_rows_belong_to_no_client():
     rows, central = some_rows([30, 30]), np.arange(50, 60)
-    for federation in (dirichlet(rows, clients=2, beta=5.0, central=central), equal(rows, clients=2, central=central)):
+    for federation in (
+        dirichlet(rows, clients=2, beta=5.0, central=central),
+        equal(rows, clients=2, central=central),
+    ):
         assert federation.central.tolist() == central.tolist()
         assert sorted(all_rows(federation)) == list(range(60))
         assert not set().union(*client_sets(federation)) & set(central.tolist())
@@ -173,7 +221,10 @@ def test_rows_keep_their_dtype_and_shape():
 def test_natural_keeps_owners_and_in_order_does_not_shuffle():
     rows, owner = some_rows([25, 25]), np.arange(50) % 3
     federation = natural(rows, owner, names=["a", "b", "c"], split_seed=1)
-    assert [mine == set(np.flatnonzero(owner == k).tolist()) for k, mine in enumerate(client_sets(federation))] == [True] * 3
+    assert [
+        mine == set(np.flatnonzero(owner == k).tolist())
+        for k, mine in enumerate(client_sets(federation))
+    ] == [True] * 3
     ordered = natural(rows, owner, names=["a", "b", "c"], shuffle=False)
     for k in range(3):
         laid = np.concatenate([ordered.split(name).of(k) for name in SPLITS])
@@ -189,7 +240,9 @@ def test_natural_refuses_owners_of_other_rows():
 def test_official_test_rows_never_change_and_validation_comes_from_training():
     rows, owner = some_rows([50, 50]), np.arange(100) % 2
     tested = np.arange(100) >= 80
-    first, second = (official(rows, owner, tested, names=["a", "b"], split_seed=seed) for seed in (0, 1))
+    first, second = (
+        official(rows, owner, tested, names=["a", "b"], split_seed=seed) for seed in (0, 1)
+    )
     assert sorted(first.test.rows) == sorted(second.test.rows) == list(range(80, 100))
     assert first.train.counts.tolist() == [36, 36]
     assert first.valid.counts.tolist() == [4, 4]
@@ -207,13 +260,21 @@ def test_a_client_without_training_rows_is_named():
 def test_choosing_clients_by_size():
     sizes = np.array([5, 100, 50, 70, 10])
     assert choose_clients(sizes, min_samples=50).tolist() == [1, 2, 3]
-    assert choose_clients(np.array([0, 1, 2])).tolist() == [1, 2]  # one row is enough, and none is not
+    # one row is enough, and none is not
+    assert choose_clients(np.array([0, 1, 2])).tolist() == [1, 2]
     assert choose_clients(np.array([0, 1, 2]), min_samples=0).tolist() == [1, 2]
     assert choose_clients(sizes, min_samples=10, max_samples=70).tolist() == [2, 3, 4]
     drawn = choose_clients(sizes, clients=2, min_samples=10, seed=4)
-    assert drawn.tolist() == choose_clients(sizes, clients=2, min_samples=10, seed=4).tolist() == sorted(drawn)
+    assert (
+        drawn.tolist()
+        == choose_clients(sizes, clients=2, min_samples=10, seed=4).tolist()
+        == sorted(drawn)
+    )
     assert len({tuple(choose_clients(sizes, clients=2, seed=seed)) for seed in range(20)}) > 1
-    with pytest.raises(ValueError, match="roles: 4 clients with at least 50 samples are required, but only 3 of 5 qualify"):
+    with pytest.raises(
+        ValueError,
+        match="roles: 4 clients with at least 50 samples are required, but only 3 of 5 qualify",
+    ):
         choose_clients(sizes, clients=4, min_samples=50, what="roles")
 
 
@@ -223,21 +284,34 @@ def test_the_card_counts_sizes_and_shares():
     assert cards[0][:5] == ("a", 3, 0, 0, 0.75)
     assert cards[0].labels == pytest.approx((1 / 3, 2 / 3))
     assert cards[1].labels == (0.0, 1.0)
-    assert (cards[0].groups, cards[0].unprivileged) == ((1.0,), 3)  # one group, which is then group 0
+    # one group, which is then group 0
+    assert (cards[0].groups, cards[0].unprivileged) == ((1.0,), 3)
 
 
 def test_the_cards_count_groups_good_clients_and_what_is_left_over():
     group = np.array([0, 0, 1, 1, 1, 0, 2, 2])
-    rows = Rows(np.zeros((8, 1)), np.array([1, 0, 1, 1, 0, 1, 0, 0]), ("no", "yes"), "toy", group=group, groups=("a", "b", "c"))
+    rows = Rows(
+        np.zeros((8, 1)),
+        np.array([1, 0, 1, 1, 0, 1, 0, 0]),
+        ("no", "yes"),
+        "toy",
+        group=group,
+        groups=("a", "b", "c"),
+    )
     rows = rows._replace(unprivileged=(0, 2))
     owner = np.array([0, 0, 0, 1, 1, 1, 1, -1])
     federation = natural(rows, owner, names=["k", "l"], shares=(0.5, 0.0))
     assert left_over(federation) == 1
-    assert left_over(replace(federation, central=np.array([7]))) == 0  # the central test set's rows are used
+    # the central test set's rows are used
+    assert left_over(replace(federation, central=np.array([7]))) == 0
     assert [c.unprivileged for c in describe(federation)] == [2, 2]
     assert describe(federation)[1].groups == (0.25, 0.5, 0.25)
     found = describe_groups(replace(federation, central=np.array([7])))
-    assert [(g.name, g.rows, g.unprivileged) for g in found] == [("a", 3, True), ("b", 3, False), ("c", 2, True)]
+    assert [(g.name, g.rows, g.unprivileged) for g in found] == [
+        ("a", 3, True),
+        ("b", 3, False),
+        ("c", 2, True),
+    ]
     assert [g.favourable for g in found] == pytest.approx([2 / 3, 2 / 3, 0.0])
     assert [g.share for g in found] == pytest.approx([3 / 8, 3 / 8, 2 / 8])
     assert good_clients_of(federation, 2.2).tolist() == [True, True]  # 2.2 * 0.9 = 1.98
@@ -248,8 +322,19 @@ def test_the_cards_count_groups_good_clients_and_what_is_left_over():
 
 
 def test_a_group_without_rows_has_no_rate():
-    rows = Rows(np.zeros((2, 1)), np.array([0, 1]), ("no", "yes"), "toy", group=np.array([0, 0]), groups=("a", "b"))
-    assert np.isnan(describe_groups(natural(rows, np.zeros(2, int), names=["k"], shares=(1.0, 0.0)))[1].favourable)
+    rows = Rows(
+        np.zeros((2, 1)),
+        np.array([0, 1]),
+        ("no", "yes"),
+        "toy",
+        group=np.array([0, 0]),
+        groups=("a", "b"),
+    )
+    assert np.isnan(
+        describe_groups(natural(rows, np.zeros(2, int), names=["k"], shares=(1.0, 0.0)))[
+            1
+        ].favourable
+    )
 
 
 def test_choosing_clients_at_the_limits():
@@ -259,19 +344,35 @@ def test_choosing_clients_at_the_limits():
     assert choose_clients(sizes).tolist() == choose_clients(sizes, clients=3).tolist() == [1, 2, 3]
     assert choose_clients(sizes, max_samples=1).tolist() == [1]
     assert choose_clients(sizes, clients=1, min_samples=3).tolist() == [3]
-    assert choose_clients(sizes, clients=2).tolist() == choose_clients(sizes, clients=2, seed=0).tolist()
-    with pytest.raises(ValueError, match="4 clients with at least 1 samples are required, but only 3 of 4"):
+    assert (
+        choose_clients(sizes, clients=2).tolist()
+        == choose_clients(sizes, clients=2, seed=0).tolist()
+    )
+    with pytest.raises(
+        ValueError, match="4 clients with at least 1 samples are required, but only 3 of 4"
+    ):
         choose_clients(sizes, clients=4)
-    with pytest.raises(ValueError, match="some clients with at least 1 and at most 2 samples are required, but only 0 of 1"):
+    with pytest.raises(
+        ValueError,
+        match="some clients with at least 1 and at most 2 samples are required, but only 0 of 1",
+    ):
         choose_clients(np.array([3]), max_samples=2)
 
 
 def test_of_ten_rows_eight_train_one_validates_and_one_tests_unless_told_otherwise():
     rows, owner = some_rows([10, 10]), np.arange(20) % 2
     for federation in (natural(rows, owner, names=["a", "b"]), equal(rows, clients=2)):
-        assert [federation.split(name).counts.tolist() for name in SPLITS] == [[8, 8], [1, 1], [1, 1]]
-    assert same(natural(rows, owner, names=["a", "b"]), natural(rows, owner, names=["a", "b"], split_seed=0))
-    assert not same(natural(rows, owner, names=["a", "b"]), natural(rows, owner, names=["a", "b"], split_seed=1))
+        assert [federation.split(name).counts.tolist() for name in SPLITS] == [
+            [8, 8],
+            [1, 1],
+            [1, 1],
+        ]
+    assert same(
+        natural(rows, owner, names=["a", "b"]), natural(rows, owner, names=["a", "b"], split_seed=0)
+    )
+    assert not same(
+        natural(rows, owner, names=["a", "b"]), natural(rows, owner, names=["a", "b"], split_seed=1)
+    )
 
 
 def test_official_test_rows_lie_with_their_clients_in_order():
@@ -281,9 +382,14 @@ def test_official_test_rows_lie_with_their_clients_in_order():
         federation = official(rows, owner, tested, names=["a", "b", "c"], valid=share)
         assert [federation.test.of(k).tolist() for k in range(3)] == [[1, 9], [], [0, 8, 10]]
         assert federation.valid.counts.tolist() == [round(share * 3), 0, round(share * 3)]
-        assert same(federation, official(rows, owner, tested, names=["a", "b", "c"], valid=share, split_seed=0))
+        assert same(
+            federation,
+            official(rows, owner, tested, names=["a", "b", "c"], valid=share, split_seed=0),
+        )
     for share in (-0.01, 1, 1.5):
-        with pytest.raises(ValueError, match="valid must be a share of the training rows, at least 0 and below 1"):
+        with pytest.raises(
+            ValueError, match="valid must be a share of the training rows, at least 0 and below 1"
+        ):
             official(rows, owner, tested, names=["a", "b", "c"], valid=share)
 
 
@@ -292,4 +398,8 @@ def test_without_groups_everyone_is_of_group_0():
     assert rows.is_unprivileged().tolist() == [True] * 4
     assert rows._replace(unprivileged=(1,)).is_unprivileged().tolist() == [False] * 4
     federation = equal(rows, clients=2, shares=(1.0, 0.0))
-    assert (federation.group.tolist(), federation.unprivileged, federation.favourable) == ([0] * 4, (0,), 1)
+    assert (federation.group.tolist(), federation.unprivileged, federation.favourable) == (
+        [0] * 4,
+        (0,),
+        1,
+    )

@@ -14,6 +14,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty data folder for small files in a published format: their checksums are not the published ones and not checked."""
+    """An empty data folder for small files in a published format: their checksums are not the
+    published ones and not checked.
+    """
     monkeypatch.setattr(files, "check", files.locate)
     return folder

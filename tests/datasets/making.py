@@ -1,4 +1,6 @@
-"""Small files in published formats, written the plain way so that readers are checked against another hand."""
+"""Small files in published formats, written the plain way so that readers are checked against
+another hand.
+"""
 
 import gzip
 import io
@@ -15,16 +17,22 @@ COLOURS = {1: 0, 2: 4, 3: 2, 4: 6}  # channels -> colour type
 
 
 def png(pixels: np.ndarray, filters: list[int], palette: np.ndarray | None = None) -> bytes:
-    """A PNG of uint8 [height, width, channels], row r filtered with filters[r % len(filters)], pixel data in two chunks."""
+    """A PNG of uint8 [height, width, channels], row r filtered with filters[r % len(filters)],
+    pixel data in two chunks.
+    """
     height, width, channels = pixels.shape
     colour = 3 if palette is not None else COLOURS[channels]
     lines = b"".join(_filtered(pixels, row, filters[row % len(filters)]) for row in range(height))
     packed = zlib.compress(lines)
-    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)), (b"tEXt", b"made by a test")]
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)),
+        (b"tEXt", b"made by a test"),
+    ]
     chunks += [] if palette is None else [(b"PLTE", palette.astype(np.uint8).tobytes())]
     chunks += [(b"IDAT", packed[:10]), (b"IDAT", packed[10:]), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        for name, body in chunks
     )
 
 

@@ -6,7 +6,10 @@ from evenly.datasets.adult import CATEGORICAL, one_hot, read_adult
 from tests.datasets.making import put
 from tests.datasets.real_data import need
 
-ROW = "{age}, {work}, 77516, {school}, 13, Never-married, Adm-clerical, Not-in-family, White, {sex}, 2174, 0, 40, United-States, {income}"
+ROW = (
+    "{age}, {work}, 77516, {school}, 13, Never-married, Adm-clerical, Not-in-family, White, {sex},"
+    " 2174, 0, 40, United-States, {income}"
+)
 
 
 def row(age=39, work="State-gov", school="Bachelors", sex="Male", income="<=50K") -> str:
@@ -42,7 +45,16 @@ def test_features_are_one_category_per_column_or_none_where_unknown(real):
     table = read_adult(data_folder() / "adult" / "adult.data")
     x, names = one_hot(table)
     assert len(names) == 99
-    assert [sum(n.startswith(f"{c}=") for n in names) for c in CATEGORICAL] == [8, 16, 7, 14, 6, 5, 2, 41]
+    assert [sum(n.startswith(f"{c}=") for n in names) for c in CATEGORICAL] == [
+        8,
+        16,
+        7,
+        14,
+        6,
+        5,
+        2,
+        41,
+    ]
     unknown = np.stack([table[c] == "?" for c in CATEGORICAL], axis=1)
     assert unknown.any(1).sum() == 2399  # counted in the file
     np.testing.assert_array_equal(x.sum(1), 8 - unknown.sum(1))
@@ -72,8 +84,17 @@ def test_groups_by_sex(real):
 
 
 def test_the_format_is_read_with_its_quirks(made):
-    put(made / "adult/adult.data", f"{row()}\n{row(school='Doctorate', income='>50K')}\n{row(work='?', sex='Female')}\n\n".encode())
-    lines = ["|1x3 Cross validator", row(income="<=50K."), row(school="Doctorate", income=">50K."), ""]
+    put(
+        made / "adult/adult.data",
+        f"{row()}\n{row(school='Doctorate', income='>50K')}\n"
+        f"{row(work='?', sex='Female')}\n\n".encode(),
+    )
+    lines = [
+        "|1x3 Cross validator",
+        row(income="<=50K."),
+        row(school="Doctorate", income=">50K."),
+        "",
+    ]
     put(made / "adult/adult.test", "\n".join(lines).encode())
     federation = adult(valid=0.0, sensitive="sex")
     assert Sizes.of(federation) == (2, 3, 0, 2, 0)
@@ -86,7 +107,9 @@ def test_the_format_is_read_with_its_quirks(made):
 def test_a_broken_row_is_named(made):
     put(made / "adult/adult.data", f"{row()}\n{row()[:-8]}\n".encode())
     put(made / "adult/adult.test", f"{row()}\n".encode())
-    with pytest.raises(DataError, match=r"adult.data: row 2 must have 15 columns that end with <=50K or >50K"):
+    with pytest.raises(
+        DataError, match=r"adult.data: row 2 must have 15 columns that end with <=50K or >50K"
+    ):
         adult()
 
 

@@ -59,7 +59,10 @@ def test_a_fraction_is_the_first_pictures_of_every_file(made):
 
 
 def test_unpacked_and_archived_are_the_same(made):
-    put(made / "cifar10/cifar-10-binary.tar.gz", tar({f"cifar-10-batches-bin/{name}": c for name, c in ten_files().items()}))
+    put(
+        made / "cifar10/cifar-10-binary.tar.gz",
+        tar({f"cifar-10-batches-bin/{name}": c for name, c in ten_files().items()}),
+    )
     archived = cifar10(**SETTINGS)
     for name, content in ten_files().items():
         put(made / "cifar10/cifar-10-batches-bin" / name, content)
@@ -76,7 +79,10 @@ def test_unpacked_and_archived_are_the_same(made):
 
 
 def test_fine_labels_of_cifar100(made):
-    put(made / "cifar100/cifar-100-binary.tar.gz", tar({f"./cifar-100-binary/{name}": c for name, c in hundred_files().items()}))
+    put(
+        made / "cifar100/cifar-100-binary.tar.gz",
+        tar({f"./cifar-100-binary/{name}": c for name, c in hundred_files().items()}),
+    )
     federation = cifar100(**SETTINGS)
     assert federation.y[:101].tolist() == [*range(100), 0]
     assert federation.labels[99] == "worm"
@@ -88,7 +94,9 @@ def test_fine_labels_of_cifar100(made):
 def test_a_picture_cut_off(made):
     for name, content in ten_files().items():
         put(made / "cifar10/cifar-10-batches-bin" / name, content[:-1])
-    with pytest.raises(DataError, match=r"data_batch_1.bin must hold whole records of 3073 bytes, got 61459 bytes"):
+    with pytest.raises(
+        DataError, match=r"data_batch_1.bin must hold whole records of 3073 bytes, got 61459 bytes"
+    ):
         cifar10(**SETTINGS)
 
 
@@ -100,8 +108,17 @@ def test_a_label_too_high(made):
 
 
 def test_an_archive_of_something_else(made):
-    put(made / "cifar10/cifar-10-binary.tar.gz", tar({"cifar-10-batches-py/data_batch_1": b"pickle"}))
-    with pytest.raises(DataError, match=r"must hold cifar-10-batches-bin/data_batch_1.bin, but it does not. Is it the binary version"):
+    put(
+        made / "cifar10/cifar-10-binary.tar.gz",
+        tar({"cifar-10-batches-py/data_batch_1": b"pickle"}),
+    )
+    with pytest.raises(
+        DataError,
+        match=(
+            r"must hold cifar-10-batches-bin/data_batch_1.bin, but it does not. Is it the binary"
+            r" version"
+        ),
+    ):
         cifar10()
     put(made / "cifar10/cifar-10-binary.tar.gz", b"no archive")
     with pytest.raises(DataError, match="is not a whole archive"):
@@ -113,7 +130,10 @@ def sheets(tmp_path: Path) -> Path:
     """The PNG package with four pictures a sheet, every row in another filter."""
     for seed, name in enumerate(BATCHES):
         x, _ = batch(4, seed)
-        put(tmp_path / "package" / name.replace(".bin", ".png"), png(x.reshape(4, 1024, 3), [seed % 5, 4, 3, 1]))
+        put(
+            tmp_path / "package" / name.replace(".bin", ".png"),
+            png(x.reshape(4, 1024, 3), [seed % 5, 4, 3, 1]),
+        )
     put(tmp_path / "package/train_lables.json", json.dumps([0, 1, 2, 3] * 5).encode())
     put(tmp_path / "package/test_lables.json", json.dumps([0, 1, 2, 3]).encode())
     return tmp_path / "package"
@@ -126,7 +146,13 @@ def test_sheets_become_binary_files_bit_for_bit(sheets, tmp_path):
 
 
 def test_sheets_that_are_not_cifar10_are_refused(sheets, tmp_path, capsys):
-    with pytest.raises(DataError, match=r"data_batch_1.bin rebuilt from .* must have md5 5dd7e06a14cb22eb9f671a540d1b7c25, found "):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"data_batch_1.bin rebuilt from .* must have md5 5dd7e06a14cb22eb9f671a540d1b7c25,"
+            r" found "
+        ),
+    ):
         cifar.rebuild(sheets, tmp_path / "bins")
     assert not (tmp_path / "bins").exists()
     assert cifar.main([str(sheets), str(tmp_path / "bins")]) == 1
@@ -136,10 +162,14 @@ def test_sheets_that_are_not_cifar10_are_refused(sheets, tmp_path, capsys):
 
 def test_sheets_of_another_shape_or_without_labels_are_refused(sheets, tmp_path):
     put(sheets / "data_batch_1.png", png(batch(4, 0)[0].reshape(8, 512, 3), [0]))
-    with pytest.raises(DataError, match=r"must be 1024 pixels wide and have a row per label \(4\), got 512 x 8"):
+    with pytest.raises(
+        DataError, match=r"must be 1024 pixels wide and have a row per label \(4\), got 512 x 8"
+    ):
         cifar.rebuild(sheets, tmp_path, verify=False)
     put(sheets / "train_lables.json", b"[0, 1, 12]")
-    with pytest.raises(DataError, match="list of labels 0 to 9, the same number for each of 5 sheets"):
+    with pytest.raises(
+        DataError, match="list of labels 0 to 9, the same number for each of 5 sheets"
+    ):
         cifar.rebuild(sheets, tmp_path, verify=False)
     with pytest.raises(DataError, match="There is no file"):
         cifar.rebuild(tmp_path / "nowhere", tmp_path)

@@ -13,7 +13,9 @@ SETTINGS = {"clients": 2, "beta": 50.0, "min_samples": 2}
 def pictures() -> dict[str, bytes]:
     draw = np.random.default_rng(0)
     return {
-        f"{split}/{kind}/{kind}-{i}.png": png(draw.integers(0, 256, (32, 32, 1 if i else 3), dtype=np.uint8), [i, 4, 2])
+        f"{split}/{kind}/{kind}-{i}.png": png(
+            draw.integers(0, 256, (32, 32, 1 if i else 3), dtype=np.uint8), [i, 4, 2]
+        )
         for split in SPLITS
         for kind in CLASSES[:3]
         for i in range(2)
@@ -45,12 +47,17 @@ def test_pictures_elsewhere_are_refused(made):
 
 
 def test_a_split_without_pictures_is_named(made):
-    put(made / "cinic10/CINIC-10.tar.gz", tar({name: c for name, c in pictures().items() if not name.startswith("valid")}))
+    put(
+        made / "cinic10/CINIC-10.tar.gz",
+        tar({name: c for name, c in pictures().items() if not name.startswith("valid")}),
+    )
     with pytest.raises(DataError, match="there must be PNG pictures in valid/<class>/, found none"):
         cinic10()
 
 
 def test_a_damaged_picture_is_named(made):
     put(made / "cinic10/CINIC-10.tar.gz", tar({name: c[:-30] for name, c in pictures().items()}))
-    with pytest.raises(DataError, match=r"cinic10: a picture near test/bird/bird-1\.png is damaged"):
+    with pytest.raises(
+        DataError, match=r"cinic10: a picture near test/bird/bird-1\.png is damaged"
+    ):
         cinic10()

@@ -28,7 +28,9 @@ def toy(made):
 @pytest.mark.parametrize("quarters", [0, 1, 2, 3, -1, 4])
 def test_quarter_turns_are_exact(quarters: int):
     x = np.random.default_rng(1).integers(0, 256, (3, 28, 28, 1), np.uint8)
-    np.testing.assert_array_equal(rotate_images(x, 90.0 * quarters), np.rot90(x, quarters, axes=(1, 2)))
+    np.testing.assert_array_equal(
+        rotate_images(x, 90.0 * quarters), np.rot90(x, quarters, axes=(1, 2))
+    )
 
 
 @pytest.mark.parametrize("angle", [36.0, 10.0, 200.0])
@@ -38,7 +40,9 @@ def test_other_turns_are_bilinear_with_zeros_outside(angle: float):
     matrix = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
     offset = np.full(2, 13.5) - matrix @ np.full(2, 13.5)
     for image, found in zip(x, rotate_images(x, angle), strict=True):
-        exact = ndimage.affine_transform(image[..., 0].astype(float), matrix, cast(Any, offset), order=1, mode="grid-constant")
+        exact = ndimage.affine_transform(
+            image[..., 0].astype(float), matrix, cast(Any, offset), order=1, mode="grid-constant"
+        )
         np.testing.assert_allclose(found[..., 0], exact, atol=0.5 + 1e-4)
     assert (rotate_images(x, angle)[:, 0, 0] == 0).all(), "a corner shows what was outside"
 
@@ -84,7 +88,10 @@ def test_the_seed_deals(toy):
         ({"sizes": ()}, "sizes must be each group's number of clients"),
         ({"sizes": (3, 0)}, r"at least 1, such as .*got \(3, 0\)"),
         ({"images": 0}, "images must be at least 1 for each client, got 0"),
-        ({"images": 20}, "6 clients with 20 images each need 120 training images, but there are 40"),
+        (
+            {"images": 20},
+            "6 clients with 20 images each need 120 training images, but there are 40",
+        ),
         ({"test_images": 11}, "test_images must be between 1 and 10, got 11"),
     ],
 )
@@ -102,5 +109,8 @@ def test_the_whole_set():
     assert sum(SIZES) == 1000
     assert federation.x.nbytes == 160_000 * 784
     # Turning keeps most of the ink inside: digits lie in the middle.
-    ink = [federation.x[federation.test.of(k)].mean() for k in np.searchsorted(np.asarray(federation.client_group), np.arange(10))]
+    ink = [
+        federation.x[federation.test.of(k)].mean()
+        for k in np.searchsorted(np.asarray(federation.client_group), np.arange(10))
+    ]
     assert max(ink) / min(ink) < 1.01

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from evenly.datasets import files
-from evenly.datasets.files import Content, DataError, DataFile, MissingData, check, checked_files, data_folder, fetch, locate
+from evenly.datasets.files import (
+    Content,
+    DataError,
+    DataFile,
+    MissingData,
+    check,
+    checked_files,
+    data_folder,
+    fetch,
+    locate,
+)
 
 GOOD = b"age,income\n39,<=50K\n" * 100
 
@@ -19,7 +29,13 @@ def sha(content: bytes) -> str:
 
 
 def data_file(*urls: str, content: bytes = GOOD, **settings) -> DataFile:
-    return DataFile(path="toy/toy.csv", what="toy rows", contents=(Content(sha(content), len(content)),), urls=urls, **settings)
+    return DataFile(
+        path="toy/toy.csv",
+        what="toy rows",
+        contents=(Content(sha(content), len(content)),),
+        urls=urls,
+        **settings,
+    )
 
 
 def put(folder: Path, content: bytes, name: str = "toy/toy.csv") -> Path:
@@ -74,7 +90,9 @@ def test_the_folder_is_the_users_choice(monkeypatch):
         ("win32", {}, "AppData/Local/evenly/Cache"),
     ],
 )
-def test_without_a_choice_it_is_the_cache_of_the_platform(monkeypatch, platform, variables, expected):
+def test_without_a_choice_it_is_the_cache_of_the_platform(
+    monkeypatch, platform, variables, expected
+):
     for name in ("EVENLY_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -86,14 +104,18 @@ def test_without_a_choice_it_is_the_cache_of_the_platform(monkeypatch, platform,
 def test_a_missing_file_says_which_what_to_run_from_where_and_where_to(folder):
     with pytest.raises(MissingData) as error:
         locate(data_file("https://example.org/toy.csv"))
-    assert str(error.value) == (
-        f"toy/toy.csv (toy rows) is not in {folder}. Run `evenly data fetch toy`, or download https://example.org/toy.csv yourself "
-        f"and save it as {folder / 'toy' / 'toy.csv'}."
+    assert (
+        str(error.value)
+        == f"toy/toy.csv (toy rows) is not in {folder}. Run `evenly data fetch toy`, or download"
+        f" https://example.org/toy.csv yourself and save it as {folder / 'toy' / 'toy.csv'}."
     )
 
 
 def test_a_missing_file_that_cannot_be_fetched_says_how_to_make_it(folder):
-    with pytest.raises(MissingData, match=r"It cannot be fetched: run the script\. Save it as .*toy.csv, or set EVENLY_DATA"):
+    with pytest.raises(
+        MissingData,
+        match=r"It cannot be fetched: run the script\. Save it as .*toy.csv, or set EVENLY_DATA",
+    ):
         locate(data_file(by_hand="run the script."))
 
 
@@ -104,7 +126,10 @@ def test_a_good_file_passes(folder):
 
 def test_a_file_that_is_cut_off_names_both_sizes(folder):
     put(folder, GOOD[:-7])
-    with pytest.raises(DataError, match=r"expected 2000 bytes, found 1993\. It may be cut off, changed or another version"):
+    with pytest.raises(
+        DataError,
+        match=r"expected 2000 bytes, found 1993\. It may be cut off, changed or another version",
+    ):
         check(data_file())
 
 
@@ -117,7 +142,11 @@ def test_a_changed_file_names_both_checksums(folder):
 
 def test_original_and_repacked_contents_are_both_valid(folder):
     repacked = GOOD[:100]
-    file = DataFile(path="toy/toy.csv", what="toy rows", contents=(Content(sha(GOOD), len(GOOD)), Content(sha(repacked), len(repacked))))
+    file = DataFile(
+        path="toy/toy.csv",
+        what="toy rows",
+        contents=(Content(sha(GOOD), len(GOOD)), Content(sha(repacked), len(repacked))),
+    )
     for content in (GOOD, repacked):
         put(folder, content)
         check(file)
@@ -128,7 +157,13 @@ def test_original_and_repacked_contents_are_both_valid(folder):
 
 def test_md5_where_the_publisher_gives_only_that(folder):
     put(folder, GOOD)
-    check(DataFile(path="toy/toy.csv", what="toy", contents=(Content(f"md5:{hashlib.md5(GOOD).hexdigest()}"),)))
+    check(
+        DataFile(
+            path="toy/toy.csv",
+            what="toy",
+            contents=(Content(f"md5:{hashlib.md5(GOOD).hexdigest()}"),),
+        )
+    )
     with pytest.raises(DataError, match="expected checksum md5:00, found md5:"):
         check(DataFile(path="toy/toy.csv", what="toy", contents=(Content("md5:00"),)))
 
@@ -193,7 +228,9 @@ def test_a_failed_fetch_says_why_and_leaves_nothing(folder, server, name, senten
 
 
 def test_an_unreachable_server_is_a_sentence(folder):
-    with pytest.raises(DataError, match=r"toy/toy.csv could not be fetched\. http://127.0.0.1:9/toy.csv: .*refused"):
+    with pytest.raises(
+        DataError, match=r"toy/toy.csv could not be fetched\. http://127.0.0.1:9/toy.csv: .*refused"
+    ):
         fetch(data_file("http://127.0.0.1:9/toy.csv"))
 
 

@@ -58,8 +58,30 @@ def test_mnist_counts_and_central_test_images():
     assert Sizes.of(federation) == DATASETS["mnist"].expected
     assert federation.x.shape == (70000, 28, 28, 1)
     # Published counts of the labels, and pixel mean and deviation of the training images.
-    assert np.bincount(federation.y[:60000]).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
-    assert np.bincount(federation.y[federation.central]).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert np.bincount(federation.y[:60000]).tolist() == [
+        5923,
+        6742,
+        5958,
+        6131,
+        5842,
+        5421,
+        5918,
+        6265,
+        5851,
+        5949,
+    ]
+    assert np.bincount(federation.y[federation.central]).tolist() == [
+        980,
+        1135,
+        1032,
+        1010,
+        982,
+        892,
+        958,
+        1028,
+        974,
+        1009,
+    ]
     assert federation.x[:60000].mean() == pytest.approx(0.1307, abs=5e-5)
     assert federation.x[:60000].std() == pytest.approx(0.3081, abs=5e-5)
     held = np.concatenate([federation.train.rows, federation.valid.rows, federation.test.rows])
@@ -91,8 +113,12 @@ def test_pixels():
     x = np.array([[[0, 255]], [[0, 1]]], np.uint8)
     assert scale_pixels(x, "bytes") is x
     np.testing.assert_allclose(scale_pixels(x, "unit"), x / 255)
-    np.testing.assert_allclose(scale_pixels(x, "standard"), [[[0, 127 / 127.001]], [[0, -127 / 127.001]]], rtol=1e-6)
-    with pytest.raises(ValueError, match="pixels must be one of bytes, unit, standard, got 'float'"):
+    np.testing.assert_allclose(
+        scale_pixels(x, "standard"), [[[0, 127 / 127.001]], [[0, -127 / 127.001]]], rtol=1e-6
+    )
+    with pytest.raises(
+        ValueError, match="pixels must be one of bytes, unit, standard, got 'float'"
+    ):
         scale_pixels(x, "float")
 
 
@@ -103,9 +129,13 @@ def test_pixels():
         (gzip.compress(b""), "found nothing"),
         (idx(np.zeros((3, 2)))[:-9], "not a whole gzip file"),
         (b"plain", "not a whole gzip file"),
-        (gzip.compress(gzip.decompress(idx(np.zeros((3, 2))))[:-1]), "must hold 3 x 2 bytes, as its header says, got 5"),
+        (
+            gzip.compress(gzip.decompress(idx(np.zeros((3, 2))))[:-1]),
+            "must hold 3 x 2 bytes, as its header says, got 5",
+        ),
     ],
-    ids=["another kind", "empty", "cut off", "not gzip", "too short"],  # gzip writes the time: contents would make other ids each second
+    # gzip writes the time: contents would make other ids each second
+    ids=["another kind", "empty", "cut off", "not gzip", "too short"],
 )
 def test_broken_idx_files(tmp_path, content, sentence):
     with pytest.raises(DataError, match=sentence):
@@ -114,5 +144,7 @@ def test_broken_idx_files(tmp_path, content, sentence):
 
 def test_images_without_labels_are_refused(toy):
     put(data_folder() / "mnist" / IDX_NAMES[1], idx(np.zeros(39)))
-    with pytest.raises(DataError, match=r"one image per label, got shape \(40, 28, 28\) for 39 labels"):
+    with pytest.raises(
+        DataError, match=r"one image per label, got shape \(40, 28, 28\) for 39 labels"
+    ):
         mnist()

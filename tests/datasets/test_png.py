@@ -31,7 +31,15 @@ def test_any_filters_are_undone(height, width, filters, seed):
 
 def test_a_batch_of_pictures_with_different_filters_and_colours():
     rgb, other, gray, clear = noise(8, 8, 3), noise(8, 8, 3, 1), noise(8, 8, 1), noise(8, 8, 4)
-    found = decode_png([png(rgb, [4]), png(gray, [1, 3]), png(other, [0, 1, 2, 3, 4]), png(clear, [2]), png(clear[..., [0, 3]], [3])])
+    found = decode_png(
+        [
+            png(rgb, [4]),
+            png(gray, [1, 3]),
+            png(other, [0, 1, 2, 3, 4]),
+            png(clear, [2]),
+            png(clear[..., [0, 3]], [3]),
+        ]
+    )
     np.testing.assert_array_equal(found[0], rgb)
     np.testing.assert_array_equal(found[1], np.repeat(gray, 3, axis=2))
     np.testing.assert_array_equal(found[2], other)

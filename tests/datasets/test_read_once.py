@@ -1,4 +1,6 @@
-"""Files are parsed again only after a change, those of one folder stay in memory, and their arrays are read-only."""
+"""Files are parsed again only after a change, those of one folder stay in memory, and their arrays
+are read-only.
+"""
 
 import os
 from pathlib import Path

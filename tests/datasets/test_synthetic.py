@@ -9,7 +9,8 @@ from evenly.datasets.synthetic import KINDS
 
 
 def test_a_hundred_clients_have_about_as_many_rows_as_in_the_paper():
-    # 100 (exp(4 + 1/2) + 49.5) = 13,950 rows are expected, with a deviation of 10 exp(4.5) sqrt(e - 1) = 1,180.
+    # 100 (exp(4 + 1/2) + 49.5) = 13,950 rows are expected, with a deviation of 10 exp(4.5) sqrt(e -
+    # 1) = 1,180.
     totals = np.array([len(synthetic(seed=seed).y) for seed in range(5)])
     assert 12_000 <= totals.mean() <= 15_000
     assert (np.abs(totals - 13_950) < 3 * 1180).all()
@@ -28,14 +29,19 @@ def test_shapes_and_shares():
 
 
 def test_spread_makes_sizes_unequal():
-    even, uneven = (np.sum([synthetic(clients=30, spread=s).split(n).counts for n in SPLITS], axis=0) for s in (0.0, 2.0))
+    even, uneven = (
+        np.sum([synthetic(clients=30, spread=s).split(n).counts for n in SPLITS], axis=0)
+        for s in (0.0, 2.0)
+    )
     assert set(even) == {50 + 54}  # floor(exp(4)) = 54
     assert uneven.std() > 100
 
 
 def centres(kind: str) -> np.ndarray:
     federation = synthetic(kind, clients=20)
-    return np.array([np.abs(federation.x[federation.train.of(k)].mean(0)).mean() for k in range(20)])
+    return np.array(
+        [np.abs(federation.x[federation.train.of(k)].mean(0)).mean() for k in range(20)]
+    )
 
 
 def test_kinds_differ_in_which_clients_are_alike():
@@ -47,7 +53,8 @@ def test_kinds_differ_in_which_clients_are_alike():
 
 
 def test_clients_that_are_alike_share_one_model():
-    # With one linear model for all, a least-squares classifier does as well on other clients as on its own.
+    # With one linear model for all, a least-squares classifier does as well on other clients as on
+    # its own.
     federation = synthetic("iid", clients=10)
     rows = federation.train.rows[: federation.train.offsets[5]]
     with_bias = np.c_[federation.x, np.ones(len(federation.y))]
@@ -81,7 +88,9 @@ def test_more_clients_do_not_change_the_first_ones():
 def test_wrong_settings_are_refused():
     with pytest.raises(ValueError, match="kind must be one of non-iid, iid, hybrid, got 'random'"):
         synthetic("random")
-    with pytest.raises(ValueError, match="at least 1 client, 1 feature and 2 classes, got 0, 60 and 10"):
+    with pytest.raises(
+        ValueError, match="at least 1 client, 1 feature and 2 classes, got 0, 60 and 10"
+    ):
         synthetic(clients=0)
     with pytest.raises(ValueError, match="spread must be at least 0, got -1"):
         synthetic(spread=-1)

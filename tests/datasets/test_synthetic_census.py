@@ -18,7 +18,11 @@ def gap(values: np.ndarray, rare: np.ndarray) -> float:
 def test_the_usual_one_is_as_its_card_says():
     federation = synthetic_census()
     assert Sizes.of(federation) == DATASETS["synthetic-census"].expected
-    assert (federation.groups, federation.unprivileged, federation.favourable) == (("unprivileged", "privileged"), (0,), 1)
+    assert (federation.groups, federation.unprivileged, federation.favourable) == (
+        ("unprivileged", "privileged"),
+        (0,),
+        1,
+    )
     assert federation.x.dtype == np.float32
     np.testing.assert_array_equal(federation.x[:, -1], federation.group)
     rows = np.concatenate([*(federation.split(name).rows for name in SPLITS), federation.central])
@@ -57,7 +61,9 @@ def test_the_privileged_groups_model_misses_others_by_the_angle(bias):
 def test_shares_of_the_unprivileged_go_evenly_from_low_to_high():
     federation = synthetic_census(clients=5, rows=ROWS, share=0.4, skew=0.75)
     cells = federation.census().cells.sum(2)
-    assert cells[:, 0] / cells.sum(1) == pytest.approx(0.4 * (1 + 0.75 * np.linspace(-1, 1, 5)), abs=0.01)
+    assert cells[:, 0] / cells.sum(1) == pytest.approx(
+        0.4 * (1 + 0.75 * np.linspace(-1, 1, 5)), abs=0.01
+    )
     assert (federation.group[federation.central] == 0).mean() == pytest.approx(0.4, abs=0.01)
     even = synthetic_census(clients=5, rows=ROWS, skew=0).census().cells.sum(2)
     assert even[:, 0] / even.sum(1) == pytest.approx(np.full(5, 0.3), abs=0.01)
@@ -65,7 +71,12 @@ def test_shares_of_the_unprivileged_go_evenly_from_low_to_high():
 
 
 def test_seeds_decide_people_and_validation_rows():
-    first, again, other, split = synthetic_census(), synthetic_census(), synthetic_census(seed=1), synthetic_census(split_seed=1)
+    first, again, other, split = (
+        synthetic_census(),
+        synthetic_census(),
+        synthetic_census(seed=1),
+        synthetic_census(split_seed=1),
+    )
     np.testing.assert_array_equal(first.x, again.x)
     np.testing.assert_array_equal(first.valid.rows, again.valid.rows)
     assert not np.array_equal(first.x, other.x)
@@ -84,7 +95,10 @@ def test_label_bias_alone_changes_labels_only():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"clients": 0}, "clients must be between 1 and the rows outside the test set, 8000, got 0"),
+        (
+            {"clients": 0},
+            "clients must be between 1 and the rows outside the test set, 8000, got 0",
+        ),
         ({"features": 1}, "features must be at least 2, got 1"),
         ({"share": 0}, "share must be between 0 and 1, got 0"),
         ({"share": 0.6, "skew": 1.0}, r"share \* \(1 \+ skew\) must be at most 1, got 1.2"),

@@ -1,4 +1,6 @@
-"""FEMNIST, Sentiment140 and StackOverflow: clients are writers and users; files are made here in the published formats."""
+"""FEMNIST, Sentiment140 and StackOverflow: clients are writers and users; files are made here in
+the published formats.
+"""
 
 import gzip
 import json
@@ -17,7 +19,9 @@ def writer(n: int, seed: int) -> tuple[list, list]:
 
 
 def tweets(*texts: str) -> tuple[list, list]:
-    return [["1", "Mon", "NO_QUERY", "me", text] for text in texts], [i % 2 for i in range(len(texts))]
+    return [["1", "Mon", "NO_QUERY", "me", text] for text in texts], [
+        i % 2 for i in range(len(texts))
+    ]
 
 
 def test_writers_from_several_files_get_their_bytes_back(made):
@@ -26,7 +30,9 @@ def test_writers_from_several_files_get_their_bytes_back(made):
     federation = femnist(pixels="bytes")
     assert federation.names == ("f1", "f2", "f3")
     assert federation.x.shape == (54, 28, 28, 1)
-    np.testing.assert_array_equal(federation.x[0].ravel(), np.random.default_rng(0).integers(0, 256, (20, 784))[0])
+    np.testing.assert_array_equal(
+        federation.x[0].ravel(), np.random.default_rng(0).integers(0, 256, (20, 784))[0]
+    )
     assert len(federation.labels) == 62
     assert federation.labels[10] == "A"
     assert femnist(min_samples=5).names == ("f1", "f3")
@@ -39,7 +45,10 @@ def test_writers_from_several_files_get_their_bytes_back(made):
     [
         (([[0.5] * 784], [3]), "must be 784 numbers byte / 255; writer 'w' has other values"),
         (([[0.0] * 783], [3]), "must be 784 numbers"),
-        (([[0.0] * 784], [62]), "labels must be whole numbers from 0 to 61; writer 'w' has other values"),
+        (
+            ([[0.0] * 784], [62]),
+            "labels must be whole numbers from 0 to 61; writer 'w' has other values",
+        ),
     ],
 )
 def test_other_pictures_are_refused(made, user, sentence):
@@ -60,7 +69,10 @@ def test_words_are_cut_counted_and_padded():
 
 
 def test_tweets_by_user(made):
-    put(made / "sent140/all_data.json", leaf({"ann": tweets(*["good day"] * 10), "bob": tweets("bad day", "sad")}))
+    put(
+        made / "sent140/all_data.json",
+        leaf({"ann": tweets(*["good day"] * 10), "bob": tweets("bad day", "sad")}),
+    )
     federation = sent140(length=3, words=2)
     assert federation.names == ("ann", "bob")
     assert federation.labels == ("negative", "positive")
@@ -73,14 +85,22 @@ def test_tweets_by_user(made):
 
 def test_other_tweets_are_refused(made):
     put(made / "sent140/all_data.json", leaf({"ann": (["just text"], [1])}))
-    with pytest.raises(DataError, match=r"a tweet must be \[id, date, query, user, text\]; user 'ann' has other values"):
+    with pytest.raises(
+        DataError,
+        match=r"a tweet must be \[id, date, query, user, text\]; user 'ann' has other values",
+    ):
         sent140()
     put(made / "sent140/all_data.json", leaf({"ann": (tweets("hi")[0], [4])}))
     with pytest.raises(DataError, match="labels must be 0 or 1; user 'ann' has other values"):
         sent140()
 
 
-POSTS = [("7", "how do i sort a list"), ("8", "sort a list"), ("7", "a list a list"), ("9", "zebra")]
+POSTS = [
+    ("7", "how do i sort a list"),
+    ("8", "sort a list"),
+    ("7", "a list a list"),
+    ("9", "zebra"),
+]
 SMALL = {"users": 0, "min_samples": 1, "max_samples": 0, "words": 3, "length": 3, "train": 1.0}
 
 
@@ -88,7 +108,9 @@ def exported(kind: str) -> bytes:
     if kind.startswith("csv"):
         text = "client,text\n" + "".join(f'{client},"{text}"\n' for client, text in POSTS)
     else:
-        text = "".join(json.dumps({"client": client, "text": text}) + "\n" for client, text in POSTS)
+        text = "".join(
+            json.dumps({"client": client, "text": text}) + "\n" for client, text in POSTS
+        )
     return gzip.compress(text.encode()) if kind.endswith(".gz") else text.encode()
 
 
@@ -107,8 +129,12 @@ def test_posts_by_user_in_every_form(made, kind):
 
 
 def test_an_export_without_its_columns_is_refused(made):
-    put(made / "stackoverflow/stackoverflow.jsonl", b'{"client": "7", "text": "a"}\n{"user": "7"}\n')
-    with pytest.raises(DataError, match=r"row 2 must have client and text, as docs/datasets.md shows"):
+    put(
+        made / "stackoverflow/stackoverflow.jsonl", b'{"client": "7", "text": "a"}\n{"user": "7"}\n'
+    )
+    with pytest.raises(
+        DataError, match=r"row 2 must have client and text, as docs/datasets.md shows"
+    ):
         stackoverflow()
     put(made / "stackoverflow/stackoverflow.jsonl", b"\xff\xfe")
     with pytest.raises(DataError, match="is not whole text"):
@@ -130,5 +156,7 @@ def test_a_gzip_cut_off_is_refused(made):
 
 
 def test_leaf_files_missing(folder):
-    with pytest.raises(MissingData, match=r"femnist/all_data_0.json .* run data/femnist/preprocess.sh of LEAF"):
+    with pytest.raises(
+        MissingData, match=r"femnist/all_data_0.json .* run data/femnist/preprocess.sh of LEAF"
+    ):
         femnist()

@@ -1,4 +1,6 @@
-"""Jobs on a real Ray cluster of two workers: the same files as here, also when a worker is killed."""
+"""Jobs on a real Ray cluster of two workers: the same files as here, also when a worker
+is killed.
+"""
 
 import dataclasses
 import os
@@ -23,7 +25,8 @@ from evenly.experiment.execute import Result, execute
 from evenly.experiment.folder import Store, write_rows
 from evenly.experiment.plan import Plan
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")  # importing it would fix its settings
+# importing it would fix its settings
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 
 PLAN = Plan(
     name="test",
@@ -34,7 +37,8 @@ PLAN = Plan(
     sampling="weighted(clients=2)",
     evaluate_every=10,
 )
-LONG = dataclasses.replace(PLAN, rounds=6_000, evaluate_every=20, seeds=(0,))  # some seconds, told several times on the way
+# some seconds, told several times on the way
+LONG = dataclasses.replace(PLAN, rounds=6_000, evaluate_every=20, seeds=(0,))
 
 
 @pytest.fixture(scope="module")
@@ -58,23 +62,35 @@ def long(tmp_path_factory):
 
 
 def files(plan, folder, **options):
-    """Execute a plan: everything that is in its folder afterwards and must not depend on where it ran."""
+    """Execute a plan: everything that is in its folder afterwards and must not depend on where it
+    ran.
+    """
     store = Store(folder / "out", plan)
     write_rows(store, execute(plan, store, **options))
     kept = ("results.csv", "traces/*.npz", "models/*.npz")
-    return {str(p.relative_to(store.folder)): p.read_bytes() for name in kept for p in sorted(store.folder.glob(name))}
+    return {
+        str(p.relative_to(store.folder)): p.read_bytes()
+        for name in kept
+        for p in sorted(store.folder.glob(name))
+    }
 
 
 def workers():
     """Process ids of those who are training for this process, whatever else runs on the machine."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    ).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()]
     parents = {int(pid): int(parent) for pid, parent, *_ in rows}
 
     def ours(pid):
         return pid == os.getpid() or (pid in parents and ours(parents[pid]))
 
-    return [int(row[0]) for row in rows if row[2:] and row[2].startswith("ray::train_program") and ours(int(row[0]))]
+    return [
+        int(row[0])
+        for row in rows
+        if row[2:] and row[2].startswith("ray::train_program") and ours(int(row[0]))
+    ]
 
 
 def kill_one(killed):
@@ -91,19 +107,37 @@ def kill_one(killed):
 
 def test_two_workers_leave_the_same_files_as_this_process(where, tmp_path):
     told = []
-    there = files(PLAN, tmp_path / "there", where=where, progress=lambda done, total: told.append((done, total)))
+    there = files(
+        PLAN,
+        tmp_path / "there",
+        where=where,
+        progress=lambda done, total: told.append((done, total)),
+    )
     here = files(PLAN, tmp_path / "here")
-    assert len([name for name in here if name.startswith("traces/")]) == 4  # two programs on each of two seeds
+    # two programs on each of two seeds
+    assert len([name for name in here if name.startswith("traces/")]) == 4
     assert there.keys() == here.keys()
     assert all(there[name] == here[name] for name in here)
     assert told[-1] == (4 * PLAN.rounds, 4 * PLAN.rounds)
 
 
 @pytest.mark.slow
-def test_a_killed_workers_program_runs_again_and_nothing_is_doubled(where, long, tmp_path, monkeypatch, caplog):
+def test_a_killed_workers_program_runs_again_and_nothing_is_doubled(
+    where, long, tmp_path, monkeypatch, caplog
+):
     saved, save, killed, points = Counter(), Store.save_traces, [], Counter()
-    monkeypatch.setattr(Store, "save_traces", lambda store, keys, *a, **k: (saved.update([tuple(keys)]), save(store, keys, *a, **k)))
-    there = files(LONG, tmp_path, where=where, progress=kill_one(killed), log=lambda point: points.update([(point.run.label, point.round)]))
+    monkeypatch.setattr(
+        Store,
+        "save_traces",
+        lambda store, keys, *a, **k: (saved.update([tuple(keys)]), save(store, keys, *a, **k)),
+    )
+    there = files(
+        LONG,
+        tmp_path,
+        where=where,
+        progress=kill_one(killed),
+        log=lambda point: points.update([(point.run.label, point.round)]),
+    )
     assert killed
     assert "its worker died" in caplog.text
     assert "attempt 2 of 3" in caplog.text
@@ -118,7 +152,10 @@ def test_a_killed_workers_program_runs_again_and_nothing_is_doubled(where, long,
 def test_a_program_whose_workers_always_die_is_named(where, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "ATTEMPTS", 1)
     killed = []
-    with pytest.raises(ChildProcessError, match=r"The program of (fedavg|fedavg\+uniform).* on seed 0 was started 1 times") as raised:
+    with pytest.raises(
+        ChildProcessError,
+        match=r"The program of (fedavg|fedavg\+uniform).* on seed 0 was started 1 times",
+    ) as raised:
         files(LONG, tmp_path, where=where, progress=kill_one(killed))
     assert killed
     assert "All other finished programs are stored" in str(raised.value)
@@ -144,7 +181,13 @@ def test_stopped_by_the_user_workers_keep_what_they_have(where, cache, long, tmp
 def test_a_table_travels_to_workers_that_do_not_have_it(where, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # workers are elsewhere, and the path is relative
     draw = np.random.default_rng(0)
-    table = pd.DataFrame({"site": draw.integers(0, 4, 200), "age": draw.normal(size=200), "ill": draw.integers(0, 2, 200)})
+    table = pd.DataFrame(
+        {
+            "site": draw.integers(0, 4, 200),
+            "age": draw.normal(size=200),
+            "ill": draw.integers(0, 2, 200),
+        }
+    )
     table.to_csv("patients.csv", index=False)
     data = table_source("patients.csv", client="site", label="ill")
     plan = dataclasses.replace(PLAN, data=data, methods=("fedavg",), seeds=(0,), rounds=20)
@@ -186,12 +229,17 @@ def test_run_and_resume_take_a_cluster(where, tmp_path, monkeypatch):
     assert (tmp_path / "there" / "results.csv").read_bytes() == results
     for trace in sorted((tmp_path / "there" / "traces").iterdir())[1:]:
         trace.unlink()
-    monkeypatch.setattr("evenly.experiment.execute.run_job", lambda *_, **__: pytest.fail("trained here"))
+    monkeypatch.setattr(
+        "evenly.experiment.execute.run_job", lambda *_, **__: pytest.fail("trained here")
+    )
     evenly("resume", str(tmp_path / "there"), "--on", "ray")
     assert (tmp_path / "there" / "results.csv").read_bytes() == results
 
 
-@pytest.mark.parametrize("options, sentence", [(["--address", "auto"], "needs --on ray"), (["--on", "rya"], "Did you mean 'ray'?")])
+@pytest.mark.parametrize(
+    "options, sentence",
+    [(["--address", "auto"], "needs --on ray"), (["--on", "rya"], "Did you mean 'ray'?")],
+)
 def test_mistakes_about_the_place_are_told_in_a_sentence(options, sentence, tmp_path):
     (tmp_path / "mine.toml").write_text(FILE)
     assert sentence in evenly("run", str(tmp_path / "mine.toml"), *options, code=2).stderr
@@ -205,7 +253,10 @@ def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
 def test_an_address_without_a_cluster_is_told_at_once(address):
-    with pytest.raises(ValueError, match=f"There is no Ray cluster at {address} .*ray start --head"), cluster.on_ray(address):
+    with (
+        pytest.raises(ValueError, match=f"There is no Ray cluster at {address} .*ray start --head"),
+        cluster.on_ray(address),
+    ):
         pass
 
 
@@ -216,7 +267,12 @@ def test_workers_take_the_flags_of_whoever_asks(monkeypatch):
     monkeypatch.setenv("NPROC", "2")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     settings = cluster.worker_environment()
-    assert {"XLA_FLAGS": "--xla_mine", "EVENLY_DATA": "/data", "NPROC": "2", "OPENBLAS_NUM_THREADS": "3"}.items() <= settings.items()
+    assert {
+        "XLA_FLAGS": "--xla_mine",
+        "EVENLY_DATA": "/data",
+        "NPROC": "2",
+        "OPENBLAS_NUM_THREADS": "3",
+    }.items() <= settings.items()
     assert "HOME" not in settings
 
 
@@ -237,7 +293,12 @@ def test_what_comes_to_its_end_while_everything_stops_is_kept():
 
     kept = []
     driver: Any = object.__new__(cluster._Driver)
-    driver._ray, driver._board, driver._programs, driver._observers = Ray(), MagicMock(), ["first", "second"], {0: None, 1: None}
+    driver._ray, driver._board, driver._programs, driver._observers = (
+        Ray(),
+        MagicMock(),
+        ["first", "second"],
+        {0: None, 1: None},
+    )
     driver._ledger = SimpleNamespace(save=lambda program, result: kept.append(program))
     driver._running = {"stopped": (0, 1), "whole": (1, 1)}
     driver._stop()

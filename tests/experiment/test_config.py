@@ -36,9 +36,15 @@ def test_paper_rows_name_methods_of_the_experiment(name):
         (("rounds = 10", "rounds = 0"), "key 'rounds'.*greater than 0"),
         (('methods = ["fedavg"]', "methods = []"), "key 'methods'"),
         (('title = "A test"', ""), "lacks the required key 'title'"),
-        (('title = "A test"\nmethods = ["fedavg"]\n', ""), "lacks the required keys 'title' and 'methods'"),
+        (
+            ('title = "A test"\nmethods = ["fedavg"]\n', ""),
+            "lacks the required keys 'title' and 'methods'",
+        ),
         (("rounds = 10", "rounds = = 10"), "not valid TOML"),
-        (('name = "synthetic"', 'name = "synthetic"\n[quick]\nround = 1\nseeds = 1'), "Did you mean 'quick.rounds'"),
+        (
+            ('name = "synthetic"', 'name = "synthetic"\n[quick]\nround = 1\nseeds = 1'),
+            "Did you mean 'quick.rounds'",
+        ),
     ],
 )
 def test_mistakes_are_named(tmp_path, change, sentence):

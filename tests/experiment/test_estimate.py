@@ -32,7 +32,8 @@ def test_counts_are_those_of_the_plan(tmp_path):
     first = setting_of(PLAN, 0)
     found = estimate(PLAN, first)
     assert (found.methods, found.seeds, found.rounds) == (4, 3, 7)
-    assert (found.programs, found.compiled, found.finished) == (6, 2, 0)  # Ditto's clients remember, so it has its own
+    # Ditto's clients remember, so it has its own
+    assert (found.programs, found.compiled, found.finished) == (6, 2, 0)
     assert (found.clients, found.rows) == (5, len(first.federation.y))
     assert found.parameters == 61 * len(first.federation.labels)
     kept = next(programs(PLAN, first.task))
@@ -59,21 +60,41 @@ def test_memory_is_that_of_the_models(methods, models):
 
 def test_groups_of_people_have_a_model_each():
     methods = ("e2fl(people=true)",)
-    plan = dataclasses.replace(PLAN, data={"name": "synthetic-census"}, methods=methods, model="mlp(bias=false)", sampling="full")
+    plan = dataclasses.replace(
+        PLAN,
+        data={"name": "synthetic-census"},
+        methods=methods,
+        model="mlp(bias=false)",
+        sampling="full",
+    )
     first = setting_of(plan, 0)
     found = estimate(plan, first)
     assert found.state_bytes == 4 * len(first.federation.groups) * found.parameters
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 * 2**30, "5 GiB"), (999 * 2**20, "999 MiB")]
+    ("given", "said"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (5 * 2**30, "5 GiB"),
+        (999 * 2**20, "999 MiB"),
+    ],
 )
 def test_sizes_in_words(given, said):
     assert size(given) == said
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [(0.2, "1 seconds"), (90, "90 seconds"), (600, "10.0 minutes"), (9000, "2.5 hours"), (2e5, "2.3 days")]
+    ("given", "said"),
+    [
+        (0.2, "1 seconds"),
+        (90, "90 seconds"),
+        (600, "10.0 minutes"),
+        (9000, "2.5 hours"),
+        (2e5, "2.3 days"),
+    ],
 )
 def test_durations_in_words(given, said):
     assert duration(given) == said
@@ -99,11 +120,17 @@ def test_seeds_that_meet_are_all_in_memory(monkeypatch):
     ],
 )
 def test_data_that_do_not_fit_are_refused_before_they_are_drawn(data, monkeypatch):
-    """Ten million clients took 11.5 GB and then the process, because the data were drawn before anything was estimated."""
+    """Ten million clients took 11.5 GB and then the process, because the data were drawn before
+    anything was estimated.
+    """
     name = data["name"]
     monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], load=_never(DATASETS[name].load)))
     with pytest.raises(
-        ValueError, match=rf"Data set '{name}' .* needs about .* of memory at least, but .* are free on this machine\. Choose"
+        ValueError,
+        match=(
+            rf"Data set '{name}' .* needs about .* of memory at least, but .* are free on this"
+            r" machine\. Choose"
+        ),
     ):
         setting_of(dataclasses.replace(PLAN, data=data), 0)
 
@@ -118,9 +145,16 @@ def _never(load):
 
 def test_an_estimate_is_not_above_what_is_drawn():
     """So that nothing is refused that would fit."""
-    for name, settings in (("synthetic", {"clients": 30}), ("synthetic-census", {}), ("synthetic-crowd", {"clients": 500})):
+    for name, settings in (
+        ("synthetic", {"clients": 30}),
+        ("synthetic-census", {}),
+        ("synthetic-crowd", {"clients": 500}),
+    ):
         card = DATASETS[name]
-        whole = {parameter.name: parameter.default for parameter in inspect.signature(card.load).parameters.values()} | settings
+        whole = {
+            parameter.name: parameter.default
+            for parameter in inspect.signature(card.load).parameters.values()
+        } | settings
         tracemalloc.start()
         card.load(**settings)
         peak = tracemalloc.get_traced_memory()[1]
@@ -133,7 +167,10 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkey
     path = tmp_path / "t.csv"
     path.write_text("k,y,x\n" + "a,0,1\nb,1,2\n" * 100)
     monkeypatch.setattr("evenly.datasets.load.available", lambda: 1000.0)
-    with pytest.raises(ValueError, match=r"The table 't\.csv' needs about 1\.18 KiB of memory at least, but 1000 B are free"):
+    with pytest.raises(
+        ValueError,
+        match=r"The table 't\.csv' needs about 1\.18 KiB of memory at least, but 1000 B are free",
+    ):
         read_table(path)
 
 
@@ -141,7 +178,9 @@ def test_models_that_do_not_fit_are_refused(monkeypatch):
     first = setting_of(PLAN, 0)
     refuse_large_models(PLAN, first)
     monkeypatch.setattr("evenly.datasets.load.available", lambda: 1000.0)
-    with pytest.raises(ValueError, match=r"Training these methods needs about .* Choose a smaller model"):
+    with pytest.raises(
+        ValueError, match=r"Training these methods needs about .* Choose a smaller model"
+    ):
         refuse_large_models(PLAN, first)
 
 
@@ -160,14 +199,19 @@ def test_a_sweep_is_counted_before_it_is_expanded():
     many = ",".join(map(str, range(100_001)))
     for text in (
         f"q-fedavg(q=[{many}])",
-        "fedavg(learning_rate=[1,2,3,4,5,6,7,8,9,10])" + "+server-adam(learning_rate=[1,2,3,4,5,6,7,8,9,10])" * 30,
+        "fedavg(learning_rate=[1,2,3,4,5,6,7,8,9,10])"
+        + "+server-adam(learning_rate=[1,2,3,4,5,6,7,8,9,10])" * 30,
     ):
-        with pytest.raises(ValueError, match=r"its sweeps may stand for at most 10,000 methods, got 1[0,]+"):
+        with pytest.raises(
+            ValueError, match=r"its sweeps may stand for at most 10,000 methods, got 1[0,]+"
+        ):
             dataclasses.replace(PLAN, methods=(text,)).variants()
 
 
 def test_a_large_sweep_is_quick():
     began = time.process_time()
-    found = dataclasses.replace(PLAN, methods=(f"q-fedavg(q=[{','.join(map(str, range(2000)))}])",)).variants()
+    found = dataclasses.replace(
+        PLAN, methods=(f"q-fedavg(q=[{','.join(map(str, range(2000)))}])",)
+    ).variants()
     assert len(found) == 2000
     assert time.process_time() - began < 2

@@ -1,4 +1,6 @@
-"""Executing a plan: stopped by the user or by a failure, it ends soon, keeps what it has, and goes on later."""
+"""Executing a plan: stopped by the user or by a failure, it ends soon, keeps what it has, and goes
+on later.
+"""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +37,8 @@ def stop_after(calls):
 def test_a_stopped_run_ends_soon_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr("evenly.simulate.schedule.LARGEST_BLOCK_ROWS", 1)  # a block is one round
     whole = execute(PLAN)
-    assert whole.partition == "drawn with the data"  # what the federation says, not "natural" whatever the data
+    # what the federation says, not "natural" whatever the data
+    assert whole.partition == "drawn with the data"
     store = Store(tmp_path / "out", PLAN)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
@@ -84,8 +87,15 @@ def test_seeds_that_meet_do_not_wait_for_one_whose_data_cannot_be_loaded(monkeyp
 
 
 def test_groups_of_people_that_vote_need_no_groups_of_clients():
-    """`e2fl(people=true)` makes a client of each group of people, so data without groups of clients suit it."""
+    """`e2fl(people=true)` makes a client of each group of people, so data without groups of clients
+    suit it.
+    """
     plan = Plan(
-        name="p", data={"name": "synthetic-census"}, methods=("e2fl(people=true)+full",), rounds=1, seeds=(0,), model="mlp(bias=false)"
+        name="p",
+        data={"name": "synthetic-census"},
+        methods=("e2fl(people=true)+full",),
+        rounds=1,
+        seeds=(0,),
+        model="mlp(bias=false)",
     )
     refuse_unfit(plan, setting_of(plan, 0))

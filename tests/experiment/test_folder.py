@@ -1,4 +1,6 @@
-"""A folder of results opened again: without training, without harm, and with a sentence where it cannot be."""
+"""A folder of results opened again: without training, without harm, and with a sentence where it
+cannot be.
+"""
 
 import dataclasses
 import json
@@ -13,7 +15,17 @@ import pytest
 from evenly.experiment import folder as folders
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.execute import execute
-from evenly.experiment.folder import RunRecord, Store, add_training, begin, finish, folder_lock, read_record, sweep, training_timer
+from evenly.experiment.folder import (
+    RunRecord,
+    Store,
+    add_training,
+    begin,
+    finish,
+    folder_lock,
+    read_record,
+    sweep,
+    training_timer,
+)
 from evenly.experiment.plan import Plan
 from evenly.experiment.reopen import open_results, open_study, read_plan, starting_directory
 from tests.simulations import same_bits
@@ -54,20 +66,30 @@ def copy(made: tuple[Path, Comparison], tmp_path: Path) -> Path:
 def test_finished_results_are_opened_without_training(made, monkeypatch):
     folder, trained = made
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(
+        "evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again")
+    )
     found = open_results(folder)
     for one, other in zip(found.runs, trained.runs, strict=True):
         assert one[:4] == other[:4]
         same_bits(one.trace, other.trace)
-    assert (found.command, found.title, found.notes) == ("evenly run test.toml", "A test", "Nothing.")
+    assert (found.command, found.title, found.notes) == (
+        "evenly run test.toml",
+        "A test",
+        "Nothing.",
+    )
     assert found.seconds > 0
     assert found.versions == trained.versions
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before, "nothing is written"
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before, (
+        "nothing is written"
+    )
 
 
 def test_unfinished_results_say_how_to_go_on(copy):
     next((copy / "traces").iterdir()).unlink()
-    with pytest.raises(ValueError, match=rf"is not finished: 3 of 4 programs. Continue with `evenly resume {copy}`"):
+    with pytest.raises(
+        ValueError, match=rf"is not finished: 3 of 4 programs. Continue with `evenly resume {copy}`"
+    ):
         open_results(copy)
 
 
@@ -79,14 +101,32 @@ def test_a_comparison_is_no_study(made):
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
-        (lambda folder: (folder / "plan.json").unlink(), "holds no results of evenly: there is no plan.json"),
-        (lambda folder: (folder / "plan.json").write_text('{"schema": 1, "na'), "plan.json' is damaged"),
+        (
+            lambda folder: (folder / "plan.json").unlink(),
+            "holds no results of evenly: there is no plan.json",
+        ),
+        (
+            lambda folder: (folder / "plan.json").write_text('{"schema": 1, "na'),
+            "plan.json' is damaged",
+        ),
         (lambda folder: (folder / "plan.json").write_text("[1]"), "plan.json' is damaged"),
-        (lambda folder: (folder / "plan.json").write_text('{"schema": 1, "name": "x"}'), "plan.json' is damaged"),
+        (
+            lambda folder: (folder / "plan.json").write_text('{"schema": 1, "name": "x"}'),
+            "plan.json' is damaged",
+        ),
         (lambda folder: (folder / "plan.json").write_bytes(b"\xff\xfe"), "plan.json' is damaged"),
-        (lambda folder: (folder / "run.json").write_text("{"), "run.json' is damaged. Remove it and run the command again"),
-        (lambda folder: (folder / "run.json").write_text('{"schema": 9}'), "run.json' was written by a newer version of evenly .format 9"),
-        (lambda folder: cut(next((folder / "traces").iterdir())), "are damaged. Remove the file; only its runs are then trained again"),
+        (
+            lambda folder: (folder / "run.json").write_text("{"),
+            "run.json' is damaged. Remove it and run the command again",
+        ),
+        (
+            lambda folder: (folder / "run.json").write_text('{"schema": 9}'),
+            "run.json' was written by a newer version of evenly .format 9",
+        ),
+        (
+            lambda folder: cut(next((folder / "traces").iterdir())),
+            "are damaged. Remove the file; only its runs are then trained again",
+        ),
     ],
 )
 def test_damage_gets_one_sentence(copy, harm, sentence):
@@ -111,7 +151,11 @@ def test_a_folder_of_a_newer_version_is_never_touched(copy, force):
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     for plan in (PLAN, dataclasses.replace(PLAN, rounds=4)):
         with pytest.raises(
-            ValueError, match=r"newer version of evenly \(format 2; this version reads up to 1\)\. Upgrade evenly, or choose"
+            ValueError,
+            match=(
+                r"newer version of evenly \(format 2; this version reads up to 1\)\. Upgrade"
+                r" evenly, or choose"
+            ),
         ):
             Store(copy, plan, force=force)
     with pytest.raises(ValueError, match="newer version"):
@@ -121,7 +165,9 @@ def test_a_folder_of_a_newer_version_is_never_touched(copy, force):
 
 def test_a_damaged_plan_is_not_taken_for_other_settings(copy):
     (copy / "plan.json").write_text("{")
-    with pytest.raises(ValueError, match="is damaged, so the settings of these results are unknown"):
+    with pytest.raises(
+        ValueError, match="is damaged, so the settings of these results are unknown"
+    ):
         Store(copy, PLAN)
     assert list((copy / "traces").iterdir())
     Store(copy, PLAN, force=True)  # the user has said so
@@ -138,8 +184,15 @@ def test_the_first_command_stays_and_time_adds_up(tmp_path):
     begin(tmp_path, RECORD)
     assert record_of(tmp_path).started_in == os.path.relpath(Path.cwd(), tmp_path)
     add_training(tmp_path, 2.0)
-    again = begin(tmp_path, dataclasses.replace(RECORD, command="evenly resume out", title="Another title"))
-    assert (again.command, again.title, again.seconds, again.status) == ("evenly run test.toml", "Another title", 2.0, "running")
+    again = begin(
+        tmp_path, dataclasses.replace(RECORD, command="evenly resume out", title="Another title")
+    )
+    assert (again.command, again.title, again.seconds, again.status) == (
+        "evenly run test.toml",
+        "Another title",
+        2.0,
+        "running",
+    )
     add_training(tmp_path, 3.0)
     assert finish(tmp_path).seconds == 5.0
     assert record_of(tmp_path).status == "finished"
@@ -154,8 +207,17 @@ def test_time_is_kept_when_training_is_stopped(tmp_path):
 
 def test_what_a_killed_process_left_is_swept_and_nothing_else(copy):
     name = next((copy / "traces").iterdir()).name
-    debris = [copy / ".plan.json.123", copy / "traces" / ".a.npz.77", copy / "models" / ".b.npz.5", copy / "checkpoints" / name]
-    others = [copy / ".mine.1", copy / "notes" / ".c.npz.9", copy / "checkpoints" / "unfinished.npz"]
+    debris = [
+        copy / ".plan.json.123",
+        copy / "traces" / ".a.npz.77",
+        copy / "models" / ".b.npz.5",
+        copy / "checkpoints" / name,
+    ]
+    others = [
+        copy / ".mine.1",
+        copy / "notes" / ".c.npz.9",
+        copy / "checkpoints" / "unfinished.npz",
+    ]
     for path in (*debris, *others):
         path.parent.mkdir(exist_ok=True)
         path.write_text("x")
@@ -184,17 +246,26 @@ with folder_lock(Path(sys.argv[1])):
 
 def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
     folder = tmp_path / "deep" / "out"
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout
         assert process.stdout.readline() == b"held\n"
         with (
-            pytest.raises(ValueError, match=rf"Process {process.pid} on \S+ is working in the folder '{folder}'. Wait"),
+            pytest.raises(
+                ValueError,
+                match=rf"Process {process.pid} on \S+ is working in the folder '{folder}'. Wait",
+            ),
             folder_lock(folder),
         ):
             pytest.fail("two at once")
         process.send_signal(signal.SIGKILL)
     assert (folder / ".lock").exists()
-    with folder_lock(folder), pytest.raises(ValueError, match=f"Process {os.getpid()}"), folder_lock(folder):
+    with (
+        folder_lock(folder),
+        pytest.raises(ValueError, match=f"Process {os.getpid()}"),
+        folder_lock(folder),
+    ):
         pytest.fail("two at once")
     assert list(folder.iterdir()) == []
 
@@ -210,7 +281,10 @@ def test_a_folder_made_for_the_lock_alone_does_not_stay(tmp_path):
 
 def test_a_file_cannot_be_held_as_a_folder(tmp_path):
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(ValueError, match="must be a folder, but it is a file"), folder_lock(tmp_path / "out"):
+    with (
+        pytest.raises(ValueError, match="must be a folder, but it is a file"),
+        folder_lock(tmp_path / "out"),
+    ):
         pass
     assert (tmp_path / "out").read_text() == "mine"
 
@@ -243,7 +317,9 @@ def test_results_of_several_versions_say_so(tmp_path, monkeypatch):
     assert record_of(tmp_path).versions == {**before, "jax": f"{before['jax']}, 99.0"}
 
 
-@pytest.mark.parametrize("first", [lambda out: begin(out, RunRecord()), lambda out: add_training(out, 1.0)])
+@pytest.mark.parametrize(
+    "first", [lambda out: begin(out, RunRecord()), lambda out: add_training(out, 1.0)]
+)
 def test_where_a_run_began_is_kept_also_without_a_command(tmp_path, monkeypatch, first):
     """As a Python program, or a machine with only the core packages, begins it."""
     monkeypatch.chdir(tmp_path)

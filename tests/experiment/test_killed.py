@@ -1,8 +1,10 @@
-"""An experiment killed by the system at random moments, and resumed, ends as if nothing had happened.
+"""An experiment killed by the system at random moments, and resumed, ends as if nothing had
+happened.
 
-`evenly run` and `evenly resume` are real processes on made-up data, killed with SIGKILL. Blocks are small and each is followed by
-a checkpoint; every write waits a moment before the file is renamed into place, so that kills fall into the middle of it. Drawing
-the report's charts is left out: it takes longer than everything else and reads only what is finished.
+`evenly run` and `evenly resume` are real processes on made-up data, killed with SIGKILL. Blocks are
+small and each is followed by a checkpoint; every write waits a moment before the file is renamed
+into place, so that kills fall into the middle of it. Drawing the report's charts is left out: it
+takes longer than everything else and reads only what is finished.
 """
 
 import random
@@ -59,7 +61,12 @@ class Undisturbed(NamedTuple):
 def start(folder: Path, *arguments: str) -> subprocess.Popen:
     """A process of evenly, when its imports are done."""
     with (folder / "said.txt").open("wb") as said:
-        process = subprocess.Popen([sys.executable, "-c", PROCESS, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=said)
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROCESS, *arguments],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=said,
+        )
     assert process.stdout
     assert process.stdout.readline() == b"ready\n", (folder / "said.txt").read_text()
     return process
@@ -71,7 +78,11 @@ def finish(process: subprocess.Popen, folder: Path) -> None:
 
 
 def files_of(out: Path) -> dict[str, bytes]:
-    found = [path for name in SAME for path in ([out / name] if (out / name).is_file() else sorted((out / name).iterdir()))]
+    found = [
+        path
+        for name in SAME
+        for path in ([out / name] if (out / name).is_file() else sorted((out / name).iterdir()))
+    ]
     return {str(path.relative_to(out)): path.read_bytes() for path in found}
 
 
@@ -90,7 +101,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 def finished_runs(out: Path) -> dict[str, tuple[int, int]]:
     """The files of finished runs, and what changes when one is written again."""
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (out / "traces").glob("[!.]*")}
+    return {
+        path.name: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in (out / "traces").glob("[!.]*")
+    }
 
 
 def check_whole(out: Path, expected: dict[str, bytes]) -> None:
@@ -103,7 +117,9 @@ def check_whole(out: Path, expected: dict[str, bytes]) -> None:
 
 
 def killed_and_resumed(folder: Path, moments: list[float], expected: dict[str, bytes]) -> int:
-    """Kill a run, and those that go on with it, after so many seconds each; then let it end. How many were killed in time."""
+    """Kill a run, and those that go on with it, after so many seconds each; then let it end. How
+    many were killed in time.
+    """
     out, arguments, kills, before = folder / "out", run_arguments(folder), 0, {}
     for moment in [*moments, None]:
         process = start(folder, *arguments)
@@ -124,13 +140,19 @@ def killed_and_resumed(folder: Path, moments: list[float], expected: dict[str, b
         if (out / "plan.json").exists():
             arguments = ["resume", str(out)]
     assert files_of(out) == expected
-    assert not [path for path in out.rglob(".*") if path.is_file()], "nothing is left beside its place"
+    assert not [path for path in out.rglob(".*") if path.is_file()], (
+        "nothing is left beside its place"
+    )
     assert not list((out / "checkpoints").glob("*"))
     return kills
 
 
-def kill_often(undisturbed: Undisturbed, tmp_path: Path, kills: int, each: int, draw: random.Random) -> None:
-    """Run anew until there were so many kills, at most `each` of one run. Some runs end before they can be killed."""
+def kill_often(
+    undisturbed: Undisturbed, tmp_path: Path, kills: int, each: int, draw: random.Random
+) -> None:
+    """Run anew until there were so many kills, at most `each` of one run. Some runs end before they
+    can be killed.
+    """
     for attempt in range(3 * kills):
         if not kills:
             return

@@ -1,4 +1,6 @@
-"""The live file: what a running experiment has found, once and whole, and never in the experiment's way."""
+"""The live file: what a running experiment has found, once and whole, and never in the experiment's
+way.
+"""
 
 import dataclasses
 import json
@@ -51,10 +53,14 @@ def of_runs(told: list[dict]) -> list[tuple]:
     return sorted((line["label"], line["seed"], line["round"]) for line in told if "round" in line)
 
 
-EVERY = sorted((label, seed, done) for label in LABELS for seed in (0, 1) for done in (0, 20, 40, 60))
+EVERY = sorted(
+    (label, seed, done) for label in LABELS for seed in (0, 1) for done in (0, 20, 40, 60)
+)
 
 
-def test_every_evaluation_is_there_once_with_the_figures_of_the_results(tmp_path: Path, plain: Comparison):
+def test_every_evaluation_is_there_once_with_the_figures_of_the_results(
+    tmp_path: Path, plain: Comparison
+):
     execute(PLAN, Store(tmp_path, PLAN))
     head, *told = lines(tmp_path)
     assert head["runs"] == [[label, seed] for label in LABELS for seed in (0, 1)]
@@ -68,11 +74,19 @@ def test_every_evaluation_is_there_once_with_the_figures_of_the_results(tmp_path
             ("central", "accuracy"),
             ("central", "eod_abs"),
         ):
-            last = [line["values"][split][metric] for line in told if line.get("label") == label and line["round"] == 60]
-            assert sum(last) / 2 == pytest.approx(final_spreads(plain, label, split)[metric].mean, rel=2e-4), metric
+            last = [
+                line["values"][split][metric]
+                for line in told
+                if line.get("label") == label and line["round"] == 60
+            ]
+            assert sum(last) / 2 == pytest.approx(
+                final_spreads(plain, label, split)[metric].mean, rel=2e-4
+            ), metric
     done = [line["done"] for line in told if "done" in line]
     assert done == sorted(done)
-    assert {"done": 120, "total": 120}.items() <= [line for line in told if "done" in line][-1].items()
+    assert {"done": 120, "total": 120}.items() <= [line for line in told if "done" in line][
+        -1
+    ].items()
     assert told[-1]["end"] == "finished"
     assert not observe.is_running(tmp_path / observe.LIVE_FILE)
 
@@ -96,7 +110,9 @@ def test_a_run_that_goes_on_begins_the_file_anew_and_doubles_nothing(tmp_path: P
     assert (tmp_path / observe.LIVE_FILE).stat() == before, "nothing runs, so nothing is written"
 
 
-def test_a_failure_is_written_down_with_the_runs_that_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failure_is_written_down_with_the_runs_that_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     from evenly.experiment import execute as jobs
 
     def broken(*given: object, **options: object) -> None:
@@ -111,7 +127,9 @@ def test_a_failure_is_written_down_with_the_runs_that_it_ended(tmp_path: Path, m
     assert ["fedavg", 0] in [run for line in told if "failed" in line for run in line["failed"]]
 
 
-def test_a_full_disk_ends_the_file_and_not_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: Comparison):
+def test_a_full_disk_ends_the_file_and_not_the_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: Comparison
+):
     real: Callable[[int, bytes], int] = os.write
 
     def full(file: int, data: bytes) -> int:
@@ -122,7 +140,10 @@ def test_a_full_disk_ends_the_file_and_not_the_experiment(tmp_path: Path, monkey
 
     monkeypatch.setattr(os, "write", full)
     found = execute(PLAN, Store(tmp_path, PLAN))
-    assert final_spreads(found, "fedavg", "valid")["average"] == final_spreads(plain, "fedavg", "valid")["average"]
+    assert (
+        final_spreads(found, "fedavg", "valid")["average"]
+        == final_spreads(plain, "fedavg", "valid")["average"]
+    )
 
 
 def test_the_file_stays_small_however_often_is_evaluated(tmp_path: Path):
@@ -156,7 +177,10 @@ def test_what_is_followed_is_measured_as_the_results_are(some_trace: Trace, tiny
                 elif name == "loss":
                     at = SPLITS.index(split)
                     losses, rows = some_trace.losses[i, at], examples(some_trace.tables[i, at])
-                    wanted = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n) / rows.sum()
+                    wanted = (
+                        sum(loss * n for loss, n in zip(losses, rows, strict=True) if n)
+                        / rows.sum()
+                    )
                 else:
                     wanted = group_metrics(tiny, some_trace, split)[name][i]
                 assert value == pytest.approx(wanted, rel=1e-6, nan_ok=True), (split, name)
@@ -170,8 +194,13 @@ def test_what_cannot_be_measured_does_not_end_training(
 
     monkeypatch.setattr("evenly.experiment.observe.live_metrics", broken)
     found = execute(PLAN, log=lambda point: None)
-    assert final_spreads(found, "fedavg", "valid")["average"] == final_spreads(plain, "fedavg", "valid")["average"]
-    assert [r.message for r in caplog.records] == ["Progress reporting failed and is off (ZeroDivisionError: no rows). Training continues."]
+    assert (
+        final_spreads(found, "fedavg", "valid")["average"]
+        == final_spreads(plain, "fedavg", "valid")["average"]
+    )
+    assert [r.message for r in caplog.records] == [
+        "Progress reporting failed and is off (ZeroDivisionError: no rows). Training continues."
+    ]
 
 
 def test_a_log_is_told_every_point_with_every_split_and_the_settings():
@@ -187,7 +216,9 @@ def test_a_log_is_told_every_point_with_every_split_and_the_settings():
     assert point.params["seed"] == point.run.seed
 
 
-def test_a_log_that_fails_is_dropped_with_one_sentence(plain: Comparison, caplog: pytest.LogCaptureFixture):
+def test_a_log_that_fails_is_dropped_with_one_sentence(
+    plain: Comparison, caplog: pytest.LogCaptureFixture
+):
     calls = []
 
     def broken(point: Point) -> None:
@@ -196,24 +227,34 @@ def test_a_log_that_fails_is_dropped_with_one_sentence(plain: Comparison, caplog
 
     found = execute(PLAN, log=broken)
     assert len(calls) == 1
-    assert [r.message for r in caplog.records] == ["Logging stopped (ConnectionError: the server is gone). Training continues."]
-    assert final_spreads(found, "fedavg", "valid")["average"] == final_spreads(plain, "fedavg", "valid")["average"]
+    assert [r.message for r in caplog.records] == [
+        "Logging stopped (ConnectionError: the server is gone). Training continues."
+    ]
+    assert (
+        final_spreads(found, "fedavg", "valid")["average"]
+        == final_spreads(plain, "fedavg", "valid")["average"]
+    )
 
 
 def test_the_round_in_which_everybody_votes_is_the_end(tmp_path: Path):
-    plan = dataclasses.replace(PLAN, methods=("e2fl(final_pass=true)",), rounds=30, seeds=(0,), evaluate_every=30)
+    plan = dataclasses.replace(
+        PLAN, methods=("e2fl(final_pass=true)",), rounds=30, seeds=(0,), evaluate_every=30
+    )
     federation, points = setting_of(plan, 0).federation, list[Point]()
     each = (len(federation.groups), len(federation.labels), len(federation.labels))
     told = Trace(
         rounds=np.array([30, 31]),
         tables=np.ones((2, len(SPLITS), federation.clients, *each), np.int32),
         losses=np.ones((2, len(SPLITS), federation.clients), np.float32),
-        central=np.ones((2, *each), np.int32),
-        cohort=np.zeros((0, 0), np.int32), weights=np.zeros((0, 0), np.float32), excluded=np.zeros(federation.clients, np.int32),
+        central=np.ones((2, *each), np.int32), cohort=np.zeros((0, 0), np.int32),
+        weights=np.zeros((0, 0), np.float32), excluded=np.zeros(federation.clients, np.int32),
         upload=0.0, download=0.0, model=None,
     )  # fmt: skip
     followers = Followers(plan, plan.variants(), federation, tmp_path, points.append)
     with followers.session({Program(0, (0,), ("one",)): [told]}, 1):
         pass
-    assert [(point.round, point.rounds) for point in points] == [(30, 31), (31, 31)], "a logger closes a run at its last point"
+    assert [(point.round, point.rounds) for point in points] == [
+        (30, 31),
+        (31, 31),
+    ], "a logger closes a run at its last point"
     assert [line["round"] for line in lines(tmp_path) if "round" in line] == [30, 31]

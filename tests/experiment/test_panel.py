@@ -1,4 +1,6 @@
-"""Where clients are very many, a panel is evaluated: the same one everywhere, under its own names, and it is said."""
+"""Where clients are very many, a panel is evaluated: the same one everywhere, under its own names,
+and it is said.
+"""
 
 import numpy as np
 import pytest
@@ -76,7 +78,10 @@ def test_the_panel_is_served_as_it_is_among_all(whole: Comparison, part: Compari
 def test_influence_is_that_of_the_panel(whole: Comparison, part: Comparison):
     panel = part.runs[0].trace.panel
     full, own = influence(whole, "fedavg"), influence(part, "fedavg")
-    expected = np.mean([_shares(run.trace)[panel] / _shares(run.trace)[panel].sum() for run in whole.of("fedavg")], axis=0)
+    expected = np.mean(
+        [_shares(run.trace)[panel] / _shares(run.trace)[panel].sum() for run in whole.of("fedavg")],
+        axis=0,
+    )
     np.testing.assert_allclose(own.weight, expected, rtol=1e-6)
     np.testing.assert_allclose(own.rows, full.rows[panel] / full.rows[panel].sum(), rtol=1e-6)
     assert mean_effective_clients(part, "fedavg") == mean_effective_clients(whole, "fedavg")
@@ -87,7 +92,11 @@ def _shares(trace: Trace) -> np.ndarray:
 
 
 def test_a_slot_of_somebody_outside_the_panel_has_no_weight(some_trace: Trace):
-    trace = some_trace._replace(panel=np.array([1, 3]), cohort=np.array([[3, 0], [1, 2]]), weights=np.array([[0.75, 0.25], [0.5, 0.5]]))
+    trace = some_trace._replace(
+        panel=np.array([1, 3]),
+        cohort=np.array([[3, 0], [1, 2]]),
+        weights=np.array([[0.75, 0.25], [0.5, 0.5]]),
+    )
     cohort, weights = seated(trace)
     assert cohort.tolist() == [[1, 0], [0, 0]]
     assert weights.tolist() == [[0.75, 0], [0.5, 0]]

@@ -8,7 +8,13 @@ from evenly.experiment.plan import Plan
 
 
 def plan(**changes):
-    base = {"name": "test", "data": {"name": "synthetic"}, "methods": ("fedavg,q-fedavg(q=[0, 1])",), "rounds": 10, "seeds": (0,)}
+    base = {
+        "name": "test",
+        "data": {"name": "synthetic"},
+        "methods": ("fedavg,q-fedavg(q=[0, 1])",),
+        "rounds": 10,
+        "seeds": (0,),
+    }
     return Plan(**{**base, **changes})
 
 
@@ -17,13 +23,15 @@ def test_sweeps_become_one_row_each():
 
 
 def test_training_settings_reach_methods_that_have_them():
-    (first, *_) = plan(training={"learning_rate": 0.5, "batch_size": 7}).variants()
+    first, *_ = plan(training={"learning_rate": 0.5, "batch_size": 7}).variants()
     assert first.members[0].work.learning_rate == 0.5  # pyright: ignore[reportAttributeAccessIssue]
     assert first.members[0].work.batch_size == 7
 
 
 def test_a_method_keeps_its_own_setting():
-    (only,) = plan(methods=("fedavg(learning_rate=0.2)",), training={"learning_rate": 0.5}).variants()
+    (only,) = plan(
+        methods=("fedavg(learning_rate=0.2)",), training={"learning_rate": 0.5}
+    ).variants()
     assert only.members[0].work.learning_rate == 0.2  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -40,13 +48,17 @@ def test_json_keeps_everything():
     assert again.fingerprint() == original.fingerprint()
 
 
-@pytest.mark.parametrize("field", ["rounds", "seeds", "methods", "sampling", "dropout", "training", "data"])
+@pytest.mark.parametrize(
+    "field", ["rounds", "seeds", "methods", "sampling", "dropout", "training", "data"]
+)
 def test_every_setting_changes_the_fingerprint(field):
     other = {
         "rounds": 11, "seeds": (0, 1), "methods": ("fedavg",), "sampling": "full", "dropout": 0.2,
         "training": {"epochs": 2}, "data": {"name": "synthetic", "seed": 1},
     }  # fmt: skip
-    assert dataclasses.replace(plan(), **{field: other[field]}).fingerprint() != plan().fingerprint()
+    assert (
+        dataclasses.replace(plan(), **{field: other[field]}).fingerprint() != plan().fingerprint()
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +80,10 @@ def test_bad_plans_are_refused(changes, sentence):
     ("changes", "sentence"),
     [
         ({"methods": ("fedavgg",)}, "Did you mean 'fedavg'"),
-        ({"methods": ("q-fedavg(q=-1)",)}, "q-fedavg: q must be at least 0, got -1. Meaning: fairness: 0 is FedAvg"),
+        (
+            {"methods": ("q-fedavg(q=-1)",)},
+            "q-fedavg: q must be at least 0, got -1. Meaning: fairness: 0 is FedAvg",
+        ),
         ({"methods": ("q-fedavg(q=[])",)}, "at least one value"),
         ({"methods": ("fedavg,fedavg",)}, "listed twice"),
         ({"methods": ("fedavg(weights=size)",)}, "sizes would count twice"),

@@ -1,4 +1,6 @@
-"""Which runs are trained together is kept with the results, so that another machine finds and continues them."""
+"""Which runs are trained together is kept with the results, so that another machine finds and
+continues them.
+"""
 
 import jax
 import numpy as np
@@ -23,10 +25,15 @@ PLAN = Plan(
 
 @pytest.fixture
 def begun_on_a_gpu(tmp_path, monkeypatch):
-    """A folder whose samplings were joined, as on a GPU, and the results; the rest of the program runs as on a CPU."""
+    """A folder whose samplings were joined, as on a GPU, and the results; the rest of the program
+    runs as on a CPU.
+    """
     with monkeypatch.context() as patch:
         real = layout.companions
-        patch.setattr("evenly.experiment.plan.companions", lambda members, task: real(members, task, join=True))
+        patch.setattr(
+            "evenly.experiment.plan.companions",
+            lambda members, task: real(members, task, join=True),
+        )
         return tmp_path / "out", execute(PLAN, Store(tmp_path / "out", PLAN))
 
 

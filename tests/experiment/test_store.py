@@ -1,4 +1,6 @@
-"""The output folder: other people's files are safe, results of other settings are not overwritten, nothing is half-written."""
+"""The output folder: other people's files are safe, results of other settings are not overwritten,
+nothing is half-written.
+"""
 
 import dataclasses
 import errno
@@ -67,9 +69,15 @@ def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
 
 
 def test_what_a_rule_reported_is_kept_and_may_be_missing_in_older_files(tmp_path, some_trace, task):
-    store, traces = Store(tmp_path / "out", PLAN), [some_trace, some_trace._replace(reports={"fallbacks": 7.0})]
+    store, traces = (
+        Store(tmp_path / "out", PLAN),
+        [some_trace, some_trace._replace(reports={"fallbacks": 7.0})],
+    )
     store.save_traces(["a", "b"], traces)
-    assert [t.reports for t in store.load_traces(["a", "b"], task) or []] == [{}, {"fallbacks": 7.0}]
+    assert [t.reports for t in store.load_traces(["a", "b"], task) or []] == [
+        {},
+        {"fallbacks": 7.0},
+    ]
     (path,) = (tmp_path / "out" / "traces").iterdir()
     with np.load(path) as file:
         arrays = dict(file)
@@ -94,9 +102,13 @@ def test_traces_may_be_kept_without_their_models(tmp_path, some_trace: Trace, ta
     assert all(leaf.size == 0 for leaf in jax.tree.leaves(found[0].model))
 
 
-def test_traces_of_other_runs_under_the_same_name_are_not_taken_for_ours(tmp_path, some_trace: Trace, task: Softmax):
+def test_traces_of_other_runs_under_the_same_name_are_not_taken_for_ours(
+    tmp_path, some_trace: Trace, task: Softmax
+):
     store = Store(tmp_path / "out", PLAN)
     store.save_traces(["fedavg#0#0"], [some_trace])
-    store.traces_in(store.folder, ["fedavg#0#0"]).rename(store.traces_in(store.folder, ["fedsgd#0#0"]))
+    store.traces_in(store.folder, ["fedavg#0#0"]).rename(
+        store.traces_in(store.folder, ["fedsgd#0#0"])
+    )
     with pytest.raises(ValueError, match="are damaged"):
         store.load_traces(["fedsgd#0#0"], task)

@@ -1,4 +1,6 @@
-"""Studies: both protocols choose as they say, the honest one never sees the test set, and nothing is trained twice."""
+"""Studies: both protocols choose as they say, the honest one never sees the test set, and nothing
+is trained twice.
+"""
 
 import json
 
@@ -9,7 +11,14 @@ from evenly.experiment import study as module
 from evenly.experiment.comparison import Run
 from evenly.experiment.config import Experiment, Quick, StudyTable
 from evenly.experiment.folder import Store
-from evenly.experiment.study import StudyPlan, add_sweep, choose, drop_settings, execute_study, method_rows
+from evenly.experiment.study import (
+    StudyPlan,
+    add_sweep,
+    choose,
+    drop_settings,
+    execute_study,
+    method_rows,
+)
 from tests.studies import comparison, people, trace
 
 RATES = (0.1, 0.01, 0.001)
@@ -22,7 +31,10 @@ def label(rate: float) -> str:
 def chosen(central: dict[float, np.ndarray], valid: dict[float, np.ndarray]) -> dict[str, float]:
     """The rate that each protocol takes, for these tables of each rate."""
     runs = [Run(label(rate), "fedavg", {}, 0, trace(central[rate], valid[rate])) for rate in RATES]
-    return {o.protocol: o.chosen["learning_rate"] for o in choose("cell", comparison(runs), ("learning_rate",))}
+    return {
+        o.protocol: o.chosen["learning_rate"]
+        for o in choose("cell", comparison(runs), ("learning_rate",))
+    }
 
 
 CENTRAL = dict(zip(RATES, (people(0.8, 0.1), people(0.8, 0.2), people(0.8, 0.05)), strict=True))
@@ -57,16 +69,28 @@ def test_a_rate_whose_gap_is_never_defined_is_not_chosen():
 
 
 def test_the_outcome_is_measured_on_the_test_set_for_both_protocols():
-    runs = [Run(label(rate), "fedavg", {}, s, trace(CENTRAL[rate], CENTRAL[rate])) for rate in RATES for s in range(2)]
+    runs = [
+        Run(label(rate), "fedavg", {}, s, trace(CENTRAL[rate], CENTRAL[rate]))
+        for rate in RATES
+        for s in range(2)
+    ]
     for outcome in choose("cell", comparison(runs), ("learning_rate",)):
         assert outcome.method == "fedavg+full"
         np.testing.assert_allclose(outcome.values["eod_abs"], [0.05, 0.05], atol=1e-9)
 
 
 def test_rows_are_methods_without_what_is_chosen():
-    texts = add_sweep(("fedavg+full", "fedcvg(alpha=[0.1, 1])+full"), {"learning_rate": [0.1, 0.01]})
-    assert texts == ("fedavg(learning_rate=[0.1, 0.01])+full", "fedcvg(alpha=[0.1, 1], learning_rate=[0.1, 0.01])+full")
-    assert drop_settings("fedcvg(alpha=1, learning_rate=0.1)+full", ["learning_rate"]) == "fedcvg(alpha=1)+full"
+    texts = add_sweep(
+        ("fedavg+full", "fedcvg(alpha=[0.1, 1])+full"), {"learning_rate": [0.1, 0.01]}
+    )
+    assert texts == (
+        "fedavg(learning_rate=[0.1, 0.01])+full",
+        "fedcvg(alpha=[0.1, 1], learning_rate=[0.1, 0.01])+full",
+    )
+    assert (
+        drop_settings("fedcvg(alpha=1, learning_rate=0.1)+full", ["learning_rate"])
+        == "fedcvg(alpha=1)+full"
+    )
 
 
 def tiny() -> Experiment:
@@ -79,7 +103,9 @@ def tiny() -> Experiment:
         model="logistic",
         sampling="full",
         evaluate_every=2,
-        study=StudyTable(cells=[{"skew": 0.5}, {"skew": 0.9}], choose={"learning_rate": [0.1, 0.01]}),
+        study=StudyTable(
+            cells=[{"skew": 0.5}, {"skew": 0.9}], choose={"learning_rate": [0.1, 0.01]}
+        ),
         quick=Quick(rounds=1, seeds=1, cells=[1]),
     )
 
@@ -87,17 +113,30 @@ def tiny() -> Experiment:
 def test_a_study_has_one_plan_for_each_partition_and_survives_being_written_down():
     plan = tiny().study_plan("test/tiny")
     assert list(plan.cells) == ["0.5", "0.9"]
-    assert method_rows(plan) == ["fedavg+full", "fedcvg-ratio(memory=0.5)+full", "fedcvg-ratio(memory=0.9)+full"]
+    assert method_rows(plan) == [
+        "fedavg+full",
+        "fedcvg-ratio(memory=0.5)+full",
+        "fedcvg-ratio(memory=0.9)+full",
+    ]
     again = StudyPlan.from_json(plan.to_json())
     assert again == plan
-    assert again.fingerprint() == plan.fingerprint() != tiny().study_plan("test/tiny", rounds=3).fingerprint()
+    assert (
+        again.fingerprint()
+        == plan.fingerprint()
+        != tiny().study_plan("test/tiny", rounds=3).fingerprint()
+    )
     assert list(tiny().study_plan("test/tiny", quick=True).cells) == ["0.9"]
 
 
 def test_a_study_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
     plan, seen = tiny().study_plan("test/tiny"), []
     Store(tmp_path / "out", plan)
-    first = execute_study(plan, tmp_path / "out", progress=lambda done, total: seen.append((done, total)), command="evenly reproduce x")
+    first = execute_study(
+        plan,
+        tmp_path / "out",
+        progress=lambda done, total: seen.append((done, total)),
+        command="evenly reproduce x",
+    )
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1][0] == seen[-1][1]
     assert len(first.outcomes) == 2 * 3 * 2  # partitions, methods, protocols
@@ -105,14 +144,17 @@ def test_a_study_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
     assert kept["seconds"] > 0
     assert kept["command"] == "evenly reproduce x"
 
-    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(
+        "evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again")
+    )
     second = execute_study(plan, tmp_path / "out")
     assert json.loads((tmp_path / "out" / "run.json").read_text()) == kept
     for a, b in zip(first.outcomes, second.outcomes, strict=True):
         assert a[:4] == b[:4]
         np.testing.assert_array_equal(a.values["eod_abs"], b.values["eod_abs"])
     for a, b in zip(first.of("study"), first.of("honest"), strict=True):
-        assert np.nanmean(a.values["eod_abs"]) <= np.nanmean(b.values["eod_abs"])  # what choosing on the test set means
+        # what choosing on the test set means
+        assert np.nanmean(a.values["eod_abs"]) <= np.nanmean(b.values["eod_abs"])
     assert first.one("honest", "0.9", "fedavg+full").values["accuracy"].shape == (2,)
     assert module.PROTOCOLS == ("study", "honest")
 
@@ -124,7 +166,9 @@ def small_gpu(monkeypatch):
         monkeypatch.setattr(f"evenly.experiment.{where}.worth_batching", lambda *_: True)
 
 
-def test_partitions_that_advance_side_by_side_end_where_each_would_alone(tmp_path, monkeypatch, request):
+def test_partitions_that_advance_side_by_side_end_where_each_would_alone(
+    tmp_path, monkeypatch, request
+):
     plan, met = tiny().study_plan("test/tiny"), []
     alone = execute_study(plan)
     request.getfixturevalue("small_gpu")
@@ -134,7 +178,8 @@ def test_partitions_that_advance_side_by_side_end_where_each_would_alone(tmp_pat
     assert max(met) == 4  # both seeds of both partitions in one program
     for a, b in zip(alone.outcomes, together.outcomes, strict=True):
         assert a[:4] == b[:4]
-        np.testing.assert_allclose(a.values["accuracy"], b.values["accuracy"], atol=0.5)  # a row on the border may change sides
+        # a row on the border may change sides
+        np.testing.assert_allclose(a.values["accuracy"], b.values["accuracy"], atol=0.5)
     # A second time half of it is there, and nobody waits for it.
     second = list((tmp_path / "out" / "cells").glob("0.9*/traces/*"))
     assert len(second) == 2

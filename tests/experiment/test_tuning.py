@@ -1,4 +1,6 @@
-"""Searching settings: batches, what is kept of them, going on after a stop, and never a look at test rows before the choice."""
+"""Searching settings: batches, what is kept of them, going on after a stop, and never a look at
+test rows before the choice.
+"""
 
 import csv
 import signal
@@ -46,7 +48,10 @@ def test_test_rows_are_hidden_until_the_choice_is_made(monkeypatch):
 
 
 def test_hidden_test_rows_are_not_in_the_data_at_all():
-    whole, hidden = (load({"name": "synthetic-census", "rows": 200, **more}, 0) for more in ({}, {"hide_test": True}))
+    whole, hidden = (
+        load({"name": "synthetic-census", "rows": 200, **more}, 0)
+        for more in ({}, {"hide_test": True})
+    )
     assert len(whole.central)
     assert not len(hidden.central)
     assert not hidden.test.counts.any()
@@ -55,7 +60,9 @@ def test_hidden_test_rows_are_not_in_the_data_at_all():
 
 
 def test_the_search_finds_the_hill(monkeypatch):
-    """Least variance with the average within a point of q = 0: the best is at q = 1 and a rate of 0.1, where 0.04 q²/(1+q)² = 0.01."""
+    """Least variance with the average within a point of q = 0: the best is at q = 1 and a rate of
+    0.1, where 0.04 q²/(1+q)² = 0.01.
+    """
     found, _ = searched(monkeypatch, RANGES, trials=64, batch=8, seeds=1)
     assert found.choice.allowed[found.choice.chosen]
     assert 0.4 < found.chosen.settings["q"] <= 1.03  # the average is counted in whole rows
@@ -65,7 +72,9 @@ def test_the_search_finds_the_hill(monkeypatch):
     assert len(late) / 32 > len(early) / 8  # Optuna learns where the margin is
 
 
-def test_a_longer_search_begins_with_the_shorter_one_and_trains_only_what_is_new(monkeypatch, tmp_path):
+def test_a_longer_search_begins_with_the_shorter_one_and_trains_only_what_is_new(
+    monkeypatch, tmp_path
+):
     whole, _ = searched(monkeypatch, RANGES, trials=14, batch=4)
     short, _ = searched(monkeypatch, RANGES, tmp_path, trials=6, batch=4)
     longer, trainer = searched(monkeypatch, RANGES, tmp_path, trials=14, batch=4)
@@ -89,7 +98,9 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(monkeypatch, tm
     assert trainer.trained == ["q-fedavg(q=0)", *labels(whole)]
 
 
-def test_a_batch_that_was_only_half_written_down_is_finished_as_it_was_planned(monkeypatch, tmp_path):
+def test_a_batch_that_was_only_half_written_down_is_finished_as_it_was_planned(
+    monkeypatch, tmp_path
+):
     whole, _ = searched(monkeypatch, RANGES, trials=8, batch=4)
     kept = module.TrialDatabase.add
     calls = []
@@ -101,24 +112,36 @@ def test_a_batch_that_was_only_half_written_down_is_finished_as_it_was_planned(m
         kept(self, settings, seen)
 
     monkeypatch.setattr(module.TrialDatabase, "add", interrupted)
-    monkeypatch.setattr(module, "shutil", type("", (), {"rmtree": staticmethod(lambda *_, **__: None)}))  # as a kill would leave it
+    # as a kill would leave it
+    monkeypatch.setattr(
+        module, "shutil", type("", (), {"rmtree": staticmethod(lambda *_, **__: None)})
+    )
     with pytest.raises(KeyboardInterrupt):
         searched(monkeypatch, RANGES, tmp_path, trials=8, batch=4)
     monkeypatch.setattr(module.TrialDatabase, "add", kept)
     found, trainer = searched(monkeypatch, RANGES, tmp_path, trials=8, batch=4)
     assert found.trials == whole.trials
-    assert trainer.batches[0].methods == tuple(labels(whole)[4:])  # the same program, so the same bits
+    # the same program, so the same bits
+    assert trainer.batches[0].methods == tuple(labels(whole)[4:])
 
 
 def test_settings_that_come_up_again_are_not_trained_again(monkeypatch):
-    found, trainer = searched(monkeypatch, "q-fedavg(q=[0, 1, 5], epochs=1..2)", trials=24, batch=4, baseline="q-fedavg(q=0, epochs=1)")
+    found, trainer = searched(
+        monkeypatch,
+        "q-fedavg(q=[0, 1, 5], epochs=1..2)",
+        trials=24,
+        batch=4,
+        baseline="q-fedavg(q=0, epochs=1)",
+    )
     assert len(found.trials) == 24
     assert len(trainer.trained) == len(set(trainer.trained)) <= 6
 
 
 def test_choices_alone_are_tried_in_every_combination(monkeypatch):
     found, trainer = searched(monkeypatch, "q-fedavg(q=[1, 5], learning_rate=[0.1, 0.3])")
-    assert labels(found) == [f"q-fedavg(q={q}, learning_rate={rate})" for q in (1, 5) for rate in (0.1, 0.3)]
+    assert labels(found) == [
+        f"q-fedavg(q={q}, learning_rate={rate})" for q in (1, 5) for rate in (0.1, 0.3)
+    ]
     assert len(trainer.batches) == 1
 
 
@@ -136,7 +159,10 @@ def test_a_trial_without_a_value_is_kept_and_not_learnt_from(monkeypatch, tmp_pa
     monkeypatch.setattr(
         module,
         "_validation_values",
-        lambda c, runs, m: {**seen(c, runs, m), **({"variance": [float("nan")]} if "q=5" in runs[0].label else {})},
+        lambda c, runs, m: {
+            **seen(c, runs, m),
+            **({"variance": [float("nan")]} if "q=5" in runs[0].label else {}),
+        },
     )
     found, _ = searched(monkeypatch, "q-fedavg(q=[1, 5])", tmp_path, seeds=1)
     assert found.choice.chosen == "q-fedavg(q=1)"
@@ -145,7 +171,9 @@ def test_a_trial_without_a_value_is_kept_and_not_learnt_from(monkeypatch, tmp_pa
 
 
 def test_every_trial_is_in_the_file(monkeypatch, tmp_path):
-    found, _ = searched(monkeypatch, RANGES, objectives=("average", "worst10"), trials=5, batch=5, seeds=2)
+    found, _ = searched(
+        monkeypatch, RANGES, objectives=("average", "worst10"), trials=5, batch=5, seeds=2
+    )
     with open(write_trials(found, tmp_path)) as file:
         rows = list(csv.DictReader(file))
     assert [row["trial"] for row in rows] == ["baseline", "0", "1", "2", "3", "4"]
@@ -162,11 +190,19 @@ def test_every_trial_is_in_the_file(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"objectives": ("eod_abs",)}, "eod_abs cannot be measured on .*: its rows belong to no groups of people"),
-        ({"keep": "group_average"}, "group_average cannot be measured on .*: its clients belong to no groups"),
+        (
+            {"objectives": ("eod_abs",)},
+            "eod_abs cannot be measured on .*: its rows belong to no groups of people",
+        ),
+        (
+            {"keep": "group_average"},
+            "group_average cannot be measured on .*: its clients belong to no groups",
+        ),
     ],
 )
-def test_what_the_data_cannot_give_is_said_before_anything_is_trained(monkeypatch, tmp_path, options, words):
+def test_what_the_data_cannot_give_is_said_before_anything_is_trained(
+    monkeypatch, tmp_path, options, words
+):
     trainer = Trainer()
     monkeypatch.setattr(module, "execute", trainer)
     with pytest.raises(ValueError, match=words):
@@ -182,20 +218,34 @@ def test_other_settings_do_not_go_on_in_the_folder(monkeypatch, tmp_path):
 
 
 def test_the_plain_search_chooses_as_before_there_were_others():
-    """One real search: the same figures, to the bit, and the same choice as a sweep over q with q-FFL's rule."""
+    """One real search: the same figures, to the bit, and the same choice as a sweep over q with
+    q-FFL's rule.
+    """
     shared = {"rounds": 20, "training": {"learning_rate": 0.1, "batch_size": 10}}
     found = tune("q-fedavg(q=[1, 5])", data="synthetic(clients=12)", seeds=2, **shared)
     sweep = execute(
-        Plan(name="tune", data={"name": "synthetic", "clients": 12}, methods=("q-fedavg(q=[0, 1, 5])",), seeds=(0, 1), **shared)
+        Plan(
+            name="tune",
+            data={"name": "synthetic", "clients": 12},
+            methods=("q-fedavg(q=[0, 1, 5])",),
+            seeds=(0, 1),
+            **shared,
+        )
     )
-    seen = {label: {m: s.mean for m, s in final_spreads(sweep, label, "valid").items()} for label in sweep.labels}
+    seen = {
+        label: {m: s.mean for m, s in final_spreads(sweep, label, "valid").items()}
+        for label in sweep.labels
+    }
     for tried in (found.baseline, *found.trials):
         assert tried.means == {metric: seen[tried.label][metric] for metric in tried.means}
     assert found.choice == choose(seen, "q-fedavg(q=0)", within=1.0)
 
 
 SMALL = {"data": "synthetic(clients=8)", "trials": 8, "batch": 2, "rounds": 10, "seeds": 1}
-KILLED = f"from evenly.experiment.tuning import tune; import sys; tune({RANGES!r}, out=sys.argv[1], **{SMALL!r})"
+KILLED = (
+    f"from evenly.experiment.tuning import tune; import sys; tune({RANGES!r}, out=sys.argv[1],"
+    f" **{SMALL!r})"
+)
 
 
 def finished(out: Path) -> int:
@@ -207,7 +257,9 @@ def finished(out: Path) -> int:
 
 
 def test_a_search_that_is_killed_goes_on_to_the_same_end(tmp_path, monkeypatch):
-    """For real: kill -9 when some trials are finished; the same call then trains only the rest, and ends as if nothing had been."""
+    """For real: kill -9 when some trials are finished; the same call then trains only the rest, and
+    ends as if nothing had been.
+    """
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
     while finished(tmp_path) < 3 and process.poll() is None:
         time.sleep(0.01)
@@ -216,17 +268,26 @@ def test_a_search_that_is_killed_goes_on_to_the_same_end(tmp_path, monkeypatch):
     done = finished(tmp_path)
     assert 3 <= done < 8
     trained = []
-    monkeypatch.setattr(module, "execute", lambda plan, *given, **more: trained.append(plan) or execute(plan, *given, **more))
+    monkeypatch.setattr(
+        module,
+        "execute",
+        lambda plan, *given, **more: trained.append(plan) or execute(plan, *given, **more),
+    )
     again = tune(RANGES, out=tmp_path, **SMALL)
-    before = {tried.label for tried in again.trials[: done // 2 * 2]}  # of batches that were finished
+    # of batches that were finished
+    before = {tried.label for tried in again.trials[: done // 2 * 2]}
     assert not before & {label for plan in trained[:-1] for label in plan.methods}
     whole = tune(RANGES, **SMALL)
     assert again.trials == whole.trials
     assert again.choice == whole.choice
 
 
-def test_the_journal_of_a_search_that_was_replaced_is_not_played_into_the_new_one(monkeypatch, tmp_path):
-    """Killed within a transaction, SQLite leaves a journal, which it plays into whatever database has its name."""
+def test_the_journal_of_a_search_that_was_replaced_is_not_played_into_the_new_one(
+    monkeypatch, tmp_path
+):
+    """Killed within a transaction, SQLite leaves a journal, which it plays into whatever database
+    has its name.
+    """
     with closing(sqlite3.connect(tmp_path / "study.db")) as old:
         old.execute("create table old(x)")
         old.execute("insert into old values (zeroblob(300000))")
@@ -245,7 +306,9 @@ def test_the_journal_of_a_search_that_was_replaced_is_not_played_into_the_new_on
 
 
 def test_a_batch_that_was_begun_with_other_proposals_is_trained_anew(monkeypatch, tmp_path):
-    """Another version of Optuna may propose otherwise; what was trained of the batch is of no use then."""
+    """Another version of Optuna may propose otherwise; what was trained of the batch is of no use
+    then.
+    """
     other = Plan(name="tune", data=DATA, methods=("fedavg",), rounds=1, seeds=(0,))
     searched(monkeypatch, RANGES, tmp_path, trials=2, batch=2)
     Store(tmp_path / "batches" / "2-4", other)
@@ -257,7 +320,10 @@ def test_a_batch_that_was_begun_with_other_proposals_is_trained_anew(monkeypatch
 def test_a_damaged_database_is_named_in_a_sentence(monkeypatch, tmp_path, left):
     searched(monkeypatch, RANGES, tmp_path, trials=2, batch=2)
     (tmp_path / "study.db").write_bytes((tmp_path / "study.db").read_bytes()[:left])
-    with pytest.raises(ValueError, match=r"study.db' of this search is damaged. Remove it; its trials are then repeated."):
+    with pytest.raises(
+        ValueError,
+        match=r"study.db' of this search is damaged. Remove it; its trials are then repeated.",
+    ):
         searched(monkeypatch, RANGES, tmp_path, trials=2, batch=2)
 
 
@@ -266,7 +332,13 @@ def test_a_trial_that_cannot_be_kept_is_told_in_a_sentence(monkeypatch, tmp_path
     study = TrialDatabase(plan, tmp_path / "study.db")
     study.add_baseline({"variance": [1.0], "average": [1.0]})
     with closing(sqlite3.connect(tmp_path / "study.db")) as database:
-        database.execute("create trigger full before insert on trials begin select raise(abort, 'database or disk is full'); end")
+        database.execute(
+            "create trigger full before insert on trials begin select raise(abort, 'database or"
+            " disk is full'); end"
+        )
         database.commit()
-    with pytest.raises(OSError, match=r"A trial could not be stored: database or disk is full. Earlier trials are stored"):
+    with pytest.raises(
+        OSError,
+        match=r"A trial could not be stored: database or disk is full. Earlier trials are stored",
+    ):
         study.add({"q": 1.0, "learning_rate": 0.1}, {"variance": [1.0], "average": [1.0]})

@@ -1,14 +1,28 @@
-"""What is searched: ranges, choices and whole numbers read from the notation of methods, and one sentence for every mistake."""
+"""What is searched: ranges, choices and whole numbers read from the notation of methods, and one
+sentence for every mistake.
+"""
 
 import pytest
 
-from evenly.experiment.tuning_space import Choices, Range, TuningPlan, baseline_of, length_of, margin_of, plan_tuning, space_of
+from evenly.experiment.tuning_space import (
+    Choices,
+    Range,
+    TuningPlan,
+    baseline_of,
+    length_of,
+    margin_of,
+    plan_tuning,
+    space_of,
+)
 
 DATA = {"name": "synthetic"}
 
 
 def test_ranges_choices_and_whole_numbers_are_told_apart():
-    space = space_of("q-fedavg(q=0..10, learning_rate=0.001..1:log, epochs=1..3, batch_size=[5, 10], mu=0.1)+parity(p=0.1..0.9)")
+    space = space_of(
+        "q-fedavg(q=0..10, learning_rate=0.001..1:log, epochs=1..3, batch_size=[5, 10],"
+        " mu=0.1)+parity(p=0.1..0.9)"
+    )
     assert space.dimensions == {
         "q": Range(0, 10, log=False, whole=False),
         "learning_rate": Range(0.001, 1, log=True, whole=False),
@@ -17,12 +31,20 @@ def test_ranges_choices_and_whole_numbers_are_told_apart():
         "parity.p": Range(0.1, 0.9, log=False, whole=False),
     }
     values = {"q": 0.5, "learning_rate": 0.01, "epochs": 2, "batch_size": 5, "parity.p": 0.2}
-    assert space.method(values) == "q-fedavg(q=0.5, learning_rate=0.01, epochs=2, batch_size=5, mu=0.1)+parity(p=0.2)"
+    assert (
+        space.method(values)
+        == "q-fedavg(q=0.5, learning_rate=0.01, epochs=2, batch_size=5, mu=0.1)+parity(p=0.2)"
+    )
 
 
 def test_settings_can_be_given_apart_from_the_method():
-    apart = space_of("fedprox(epochs=2)+parity", ["mu=0.001..1:log", "learning_rate=0.01, 0.1", "parity.p=0.1..0.9"])
-    whole = space_of("fedprox(epochs=2, mu=0.001..1:log, learning_rate=[0.01, 0.1])+parity(p=0.1..0.9)")
+    apart = space_of(
+        "fedprox(epochs=2)+parity",
+        ["mu=0.001..1:log", "learning_rate=0.01, 0.1", "parity.p=0.1..0.9"],
+    )
+    whole = space_of(
+        "fedprox(epochs=2, mu=0.001..1:log, learning_rate=[0.01, 0.1])+parity(p=0.1..0.9)"
+    )
     assert apart == whole
 
 
@@ -37,12 +59,15 @@ def test_words_and_truth_can_be_chosen_among():
 
 
 def test_a_list_that_is_a_methods_own_value_is_not_searched():
-    assert list(space_of("multi-q(q=[0, 1, 5], learning_rate=0.1..1)").dimensions) == ["learning_rate"]
+    assert list(space_of("multi-q(q=[0, 1, 5], learning_rate=0.1..1)").dimensions) == [
+        "learning_rate"
+    ]
 
 
 def test_the_grid_is_there_only_where_everything_is_a_choice():
     assert space_of("q-fedavg(q=[0, 1], learning_rate=0.1..1)").grid() == []
-    assert len(space_of("q-fedavg(q=[0, 1, 1], learning_rate=[0.1, 0.2])").grid()) == 4  # a value given twice is one
+    # a value given twice is one
+    assert len(space_of("q-fedavg(q=[0, 1, 1], learning_rate=[0.1, 0.2])").grid()) == 4
 
 
 def test_proposed_numbers_keep_few_digits_and_stay_inside():
@@ -55,11 +80,19 @@ def test_proposed_numbers_keep_few_digits_and_stay_inside():
 @pytest.mark.parametrize(
     ("method", "searches", "words"),
     [
-        ("fedavg", [], "fedavg has no setting to search. A range is written LOW..HIGH or LOW..HIGH:log"),
+        (
+            "fedavg",
+            [],
+            "fedavg has no setting to search. A range is written LOW..HIGH or LOW..HIGH:log",
+        ),
         ("q-fedavg(q=[])", [], "q-fedavg: q must list at least one value"),
         ("q-fedavg(q=10..1)", [], "must go from the lower to the higher number, got 10..1"),
         ("q-fedavg(q=1..1)", [], "must go from the lower to the higher number, got 1..1"),
-        ("q-fedavg(q=0..10:log)", [], "q-fedavg: q must start above 0 to be searched on a logarithmic scale, got 0..10:log"),
+        (
+            "q-fedavg(q=0..10:log)",
+            [],
+            "q-fedavg: q must start above 0 to be searched on a logarithmic scale, got 0..10:log",
+        ),
         ("q-fedavg(q=0..10:ln)", [], "q-fedavg: q cannot be read. A range is written"),
         ("q-fedavg(q=a..b)", [], "cannot be read"),
         ("q-fedavg(q=0..inf)", [], "cannot be read"),
@@ -85,11 +118,18 @@ def test_mistakes_in_a_space_are_named(method, searches, words):
     [
         ("q-fedavg(q=-1..1)", {}, "q must be at least 0, got -1"),
         ("q-fedav(q=0..1)", {}, "Did you mean 'q-fedavg'"),
-        ("q-fedavg(q=0..1)", {"objectives": ["varience"]}, "There is no metric 'varience'. Did you mean 'variance'?"),
+        (
+            "q-fedavg(q=0..1)",
+            {"objectives": ["varience"]},
+            "There is no metric 'varience'. Did you mean 'variance'?",
+        ),
         (
             "q-fedavg(q=0..1)",
             {"objectives": ["eod"]},
-            "eod cannot be an objective, because neither a higher nor a lower value is better. Use eod_abs.",
+            (
+                "eod cannot be an objective, because neither a higher nor a lower value is better."
+                " Use eod_abs."
+            ),
         ),
         ("q-fedavg(q=0..1)", {"objectives": ["variance", "variance"]}, "Objectives must differ"),
         ("q-fedavg(q=0..1)", {"keep": "avrage"}, "Did you mean 'average'?"),
@@ -97,7 +137,11 @@ def test_mistakes_in_a_space_are_named(method, searches, words):
         ("q-fedavg(q=0..1)", {"trials": 0}, "trials must be at least 1, got 0"),
         ("q-fedavg(q=0..1)", {"batch": 0}, "batch must be at least 1 trial, got 0"),
         ("q-fedavg(q=0..1)", {"seeds": 0}, "seeds must be at least 1, got 0"),
-        ("q-fedavg(q=0..1)", {"baseline": "fedavg(learning_rate=[0.1, 1])"}, "must be one method without a sweep"),
+        (
+            "q-fedavg(q=0..1)",
+            {"baseline": "fedavg(learning_rate=[0.1, 1])"},
+            "must be one method without a sweep",
+        ),
         ("q-fedavg(q=0..1)", {"rounds": 0}, "rounds must be at least 1"),
         ("q-fedavg(q=0..1)", {"sampling": "unifrm"}, "Did you mean 'uniform'"),
     ],
@@ -109,8 +153,9 @@ def test_mistakes_in_a_search_are_named_before_anything_is_trained(method, optio
 
 
 def test_the_baseline_is_q_0_where_q_is_searched_and_else_fedavg():
-    assert baseline_of(space_of("q-fedavg(q=0..1, epochs=2, learning_rate=0.1..1)+uniform(clients=5)")) == (
-        "q-fedavg(q=0, epochs=2)+uniform(clients=5)"
+    assert (
+        baseline_of(space_of("q-fedavg(q=0..1, epochs=2, learning_rate=0.1..1)+uniform(clients=5)"))
+        == "q-fedavg(q=0, epochs=2)+uniform(clients=5)"
     )
     assert baseline_of(space_of("fairfed(beta=0..1)+parity(p=0.1..0.9)")) == "fedavg"
 
@@ -131,8 +176,12 @@ def test_one_objective_has_a_margin_of_a_point_and_a_front_has_none():
 
 
 def test_a_plan_is_read_back_as_it_was_and_its_length_is_no_part_of_it():
-    plan, number = plan_tuning("q-fedavg(q=0.001..10:log)", DATA, trials=12, batch=4, objectives=["variance", "worst10"])
-    longer, _ = plan_tuning("q-fedavg(q=0.001..10:log)", DATA, trials=40, batch=4, objectives=["variance", "worst10"])
+    plan, number = plan_tuning(
+        "q-fedavg(q=0.001..10:log)", DATA, trials=12, batch=4, objectives=["variance", "worst10"]
+    )
+    longer, _ = plan_tuning(
+        "q-fedavg(q=0.001..10:log)", DATA, trials=40, batch=4, objectives=["variance", "worst10"]
+    )
     assert number == 12
     assert TuningPlan.from_json(plan.to_json()) == plan
     assert longer.fingerprint() == plan.fingerprint()

@@ -1,4 +1,6 @@
-"""Flower collects garbage for every array that it turns into NumPy: with all that the tests keep in memory, a second each time."""
+"""Flower collects garbage for every array that it turns into NumPy: with all that the tests keep in
+memory, a second each time.
+"""
 
 import gc
 

@@ -17,7 +17,9 @@ ARRAYS = [("w", (10, 2), "float32"), ("b", (2,), "float32")]
 
 
 def deployment(text: str = "q-fedavg(q=1)", seeds: Seeds | None = None, **more) -> Deployment:
-    return deployment_of(algorithm(text), seeds or Seeds(), ARRAYS, notation=f"{text}+full", name="hospitals", **more)
+    return deployment_of(
+        algorithm(text), seeds or Seeds(), ARRAYS, notation=f"{text}+full", name="hospitals", **more
+    )
 
 
 def about(*, groups: bool = True) -> DeploymentFacts:
@@ -25,10 +27,19 @@ def about(*, groups: bool = True) -> DeploymentFacts:
     return DeploymentFacts(NAMES, tuple(range(100, 100 + CLIENTS)), labels=labels, groups=people)
 
 
-def recorder(folder: Path | None, *, groups: bool = True, rounds: int = 4, done: int = 0, options: ServerOptions | None = None) -> Recorder:
+def recorder(
+    folder: Path | None,
+    *,
+    groups: bool = True,
+    rounds: int = 4,
+    done: int = 0,
+    options: ServerOptions | None = None,
+) -> Recorder:
     if folder:
         claim(folder, deployment())
-    return Recorder(folder, deployment(), about(groups=groups), rounds=rounds, done=done, options=options)
+    return Recorder(
+        folder, deployment(), about(groups=groups), rounds=rounds, done=done, options=options
+    )
 
 
 def one_round(recorder: Recorder, t: int, *, groups: bool = True) -> None:
@@ -47,14 +58,20 @@ def one_round(recorder: Recorder, t: int, *, groups: bool = True) -> None:
         traffic=Traffic(88, 96),
     )
     heard = [k for k in range(CLIENTS) if k != 3 or not silent]
-    found = [ClientEvaluation(k, {"test": _test(k, t) if groups else _accuracy(k, t)}, {}) for k in heard]
+    found = [
+        ClientEvaluation(k, {"test": _test(k, t) if groups else _accuracy(k, t)}, {}) for k in heard
+    ]
     recorder.record_evaluation(t, found, [one._replace(phase="evaluate") for one in silent])
     recorder.write()
 
 
 def _test(k: int, t: int) -> dict:
     right = 5 + t + k  # of ten rows in each of four cells
-    table = np.array([[[right, 10 - right], [10 - right, right]]] * 2) if right <= 10 else np.array([[[10, 0], [0, 10]]] * 2)
+    table = (
+        np.array([[[right, 10 - right], [10 - right, right]]] * 2)
+        if right <= 10
+        else np.array([[[10, 0], [0, 10]]] * 2)
+    )
     return {"examples": 40, "loss": 1.0 / (t + k), "table": table, "correct": None}
 
 

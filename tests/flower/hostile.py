@@ -1,11 +1,22 @@
-"""Four clients, one of which sends whatever somebody wants: real messages of Flower, made wrong in arbitrary ways."""
+"""Four clients, one of which sends whatever somebody wants: real messages of Flower, made wrong in
+arbitrary ways.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from hypothesis import strategies as st
 
 from evenly.experiment.deployment import Exclusion
@@ -15,7 +26,11 @@ from tests.flower.grids import OneProcess, settings
 NODES = (40, 10, 30, 20)
 LIAR = 30
 TABLE = np.array([[[3, 1], [0, 1]], [[2, 0], [1, 2]]])  # ten rows
-MODEL = {"w": np.arange(6, dtype=np.float32).reshape(3, 2), "b": np.zeros(2, np.float32), "steps": np.array(3, np.int32)}
+MODEL = {
+    "w": np.arange(6, dtype=np.float32).reshape(3, 2),
+    "b": np.zeros(2, np.float32),
+    "steps": np.array(3, np.int32),
+}
 TWO_PHASES = {"measure": wire.MEASURE, "add": "train"}
 Spoil = Callable[["Parts"], Message | RecordDict]
 
@@ -36,12 +51,20 @@ class Parts(NamedTuple):
 
 
 def honest(message: Message, context: Context) -> Parts:
-    """A client of ten rows that moves every weight a little, and says everything that any method asks for."""
+    """A client of ten rows that moves every weight a little, and says everything that any method
+    asks for.
+    """
     k, kind = int(context.node_config["partition-id"]), message.metadata.message_type
     metrics: dict[str, Any] = {"num-examples": 10}
     if kind == wire.CENSUS:
         wire.put(metrics, "cells", TABLE.sum(-1))
-        about = {"name": f"ward {k}", "labels": ["no", "yes"], "groups": ["a", "b"], "unprivileged": [1], "favourable": 1}
+        about = {
+            "name": f"ward {k}",
+            "labels": ["no", "yes"],
+            "groups": ["a", "b"],
+            "unprivileged": [1],
+            "favourable": 1,
+        }
         return Parts(message, {**metrics, "client": k}, {}, about)
     metrics |= {"loss": 0.5 + k / 10}
     wire.put(metrics, "table", TABLE)
@@ -55,13 +78,21 @@ def honest(message: Message, context: Context) -> Parts:
     if kind == wire.MEASURE:
         return Parts(message, metrics, {}, {})
     told, received = settings(message), message.content.array_records["arrays"]
-    metrics |= {key: told[key] for key in (wire.COEFFICIENT, wire.COEFFICIENT + wire.SHAPE) if key in told}
+    metrics |= {
+        key: told[key] for key in (wire.COEFFICIENT, wire.COEFFICIENT + wire.SHAPE) if key in told
+    }
     several = any("/" in name for name in received)
     metrics |= {"choice": 0} if several else {}
-    own = {name.removeprefix("0/"): array.numpy() for name, array in received.items() if not several or name.startswith("0/")}
+    own = {
+        name.removeprefix("0/"): array.numpy()
+        for name, array in received.items()
+        if not several or name.startswith("0/")
+    }
     scale = float(told[wire.COEFFICIENT]) if wire.COEFFICIENT in told else None  # pyright: ignore[reportArgumentType]
     moved = {n: Array(np.asarray(a + a.dtype.type(k + 1), a.dtype)) for n, a in own.items()}
-    scaled = {n: Array(np.full(a.shape, (scale or 0.0) * (k + 1), np.float32)) for n, a in own.items()}
+    scaled = {
+        n: Array(np.full(a.shape, (scale or 0.0) * (k + 1), np.float32)) for n, a in own.items()
+    }
     return Parts(message, metrics, moved if scale is None else scaled, {})
 
 
@@ -75,7 +106,9 @@ class Outcome(NamedTuple):
 
 
 def outcome(method: str, kind: str, spoil: Spoil, *, introduce: bool = True) -> Outcome:
-    """A run in which the liar's reply to one kind of message is spoilt: to "train", "evaluate", the census, or one of two phases."""
+    """A run in which the liar's reply to one kind of message is spoilt: to "train", "evaluate", the
+    census, or one of two phases.
+    """
 
     def answer(message: Message, context: Context) -> Message:
         parts = honest(message, context)
@@ -108,19 +141,32 @@ HUGE = [2**31, 2**31 - 1, 2**40, 2**63 - 1, 10**400, 1e30, 1e300, 1.7e308]
 ODD = [float("nan"), float("inf"), -float("inf"), -1.0, 0.0, 0.5, 1e300, 2.0**63]
 numbers: st.SearchStrategy[Any] = st.sampled_from([*ODD, -1, 0, 3, 10**6, *HUGE])
 shapes: st.SearchStrategy[Any] = st.sampled_from(
-    [[side, *rest] for side in (*ODD, *[float("inf")] * 4) for rest in ([1.0], [1.0, 1.0], [2.0, 2.0])]
+    [
+        [side, *rest]
+        for side in (*ODD, *[float("inf")] * 4)
+        for rest in ([1.0], [1.0, 1.0], [2.0, 2.0])
+    ]
 ) | st.sampled_from([[-1, -8, 1], [2, 2], [0, 2, 2], [8], [2**62, 2**62, 2], [], 8, 1.5, [1] * 40])
-lists: st.SearchStrategy[Any] = st.lists(st.sampled_from(ODD), max_size=9) | st.lists(st.integers(-5, 12), min_size=8, max_size=8)
+lists: st.SearchStrategy[Any] = st.lists(st.sampled_from(ODD), max_size=9) | st.lists(
+    st.integers(-5, 12), min_size=8, max_size=8
+)
 values = numbers | lists | shapes
 words: st.SearchStrategy[Any] = (
     values
     | st.booleans()
     | st.text(max_size=5)
     | st.binary(max_size=5)
-    | st.sampled_from([[], ["a"], ["b", "a"], [True], [0, 0], [1, 0], [b"x", b"y"], "\x1b[2J" * 99, ["a", "a"]])
+    | st.sampled_from(
+        [[], ["a"], ["b", "a"], [True], [0, 0], [1, 0], [b"x", b"y"], "\x1b[2J" * 99, ["a", "a"]]
+    )
 )
 codes = st.integers(0, 12) | st.sampled_from([-1, 900, 10**6])
-errors = st.builds(Error, codes, st.text(max_size=40) | st.sampled_from([None, "<class 'a.b.C'>:<'" + "x\n" * 999, "\x1b[31m'>"]))
+errors = st.builds(
+    Error,
+    codes,
+    st.text(max_size=40)
+    | st.sampled_from([None, "<class 'a.b.C'>:<'" + "x\n" * 999, "\x1b[31m'>"]),
+)
 
 HEADERS = [
     "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }",
@@ -138,27 +184,53 @@ HEADERS = [
 def forged(header: str, body: bytes, version: int = 1) -> Array:
     """Bytes that begin as NumPy's do."""
     length = len(header).to_bytes(2 if version == 1 else 4, "little")
-    return Array("float32", (3, 2), wire.NUMPY, b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + body)
+    return Array(
+        "float32",
+        (3, 2),
+        wire.NUMPY,
+        b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + body,
+    )
 
 
 plain_arrays = st.sampled_from(
-    [np.full((3, 2), fill, kind) for fill in (np.nan, np.inf, 3e38, 1.0) for kind in (np.float16, np.float32, np.float64, np.complex64)
-     if np.isnan(fill) or np.isinf(fill) or kind != np.float16 or fill < 100]
-    + [np.array(v, kind) for v, kind in ((2**62, np.int64), (-1, np.int8), (2**64 - 1, np.uint64), (1, np.bool_))]
-    + [np.zeros((0, 2), np.float32), np.zeros((2, 3), np.float32), np.array(["x"]), np.zeros(2, np.float32)]
-)  # fmt: skip
+    [
+        np.full((3, 2), fill, kind)
+        for fill in (np.nan, np.inf, 3e38, 1.0)
+        for kind in (np.float16, np.float32, np.float64, np.complex64)
+        if np.isnan(fill) or np.isinf(fill) or kind != np.float16 or fill < 100
+    ]
+    + [
+        np.array(v, kind)
+        for v, kind in ((2**62, np.int64), (-1, np.int8), (2**64 - 1, np.uint64), (1, np.bool_))
+    ]
+    + [
+        np.zeros((0, 2), np.float32),
+        np.zeros((2, 3), np.float32),
+        np.array(["x"]),
+        np.zeros(2, np.float32),
+    ]
+)
 arrays = (
     plain_arrays.map(Array)
-    | st.builds(forged, st.sampled_from(HEADERS), st.sampled_from([b"", bytes(24), bytes(96), bytes(23)]), st.sampled_from([1, 2, 3, 9]))
     | st.builds(
-        lambda data, stype: Array("float32", (3, 2), stype, data), st.binary(max_size=40), st.sampled_from([wire.NUMPY, "torch", ""])
+        forged,
+        st.sampled_from(HEADERS),
+        st.sampled_from([b"", bytes(24), bytes(96), bytes(23)]),
+        st.sampled_from([1, 2, 3, 9]),
+    )
+    | st.builds(
+        lambda data, stype: Array("float32", (3, 2), stype, data),
+        st.binary(max_size=40),
+        st.sampled_from([wire.NUMPY, "torch", ""]),
     )
 )
 
 
 @st.composite
 def spoilt(draw: st.DrawFn, keys: tuple[str, ...]) -> Spoil:
-    """Changes some fields of an honest reply, leaves some out and adds others; or sends something else altogether."""
+    """Changes some fields of an honest reply, leaves some out and adds others; or sends something
+    else altogether.
+    """
     if draw(st.integers(0, 19)) == 0:
         error = draw(errors)
         return lambda parts: Message(error, reply_to=parts.message)
@@ -167,17 +239,29 @@ def spoilt(draw: st.DrawFn, keys: tuple[str, ...]) -> Spoil:
     one = st.tuples(names, values) | st.tuples(st.text(max_size=4), values)
     if tables:
         one = st.tuples(st.sampled_from(tables).map(lambda key: f"{key}{wire.SHAPE}"), shapes) | one
-    changed = dict(draw(st.lists(one, min_size=1, max_size=1) | st.lists(one, max_size=3)))  # of several, one can hide another
+    # of several, one can hide another
+    changed = dict(draw(st.lists(one, min_size=1, max_size=1) | st.lists(one, max_size=3)))
     missing = draw(st.just([]) | st.lists(names, max_size=1))
-    moved = draw(st.just({}) | st.dictionaries(st.sampled_from(["w", "b", "steps", "0/w", "more"]), arrays, max_size=2))
-    about = st.dictionaries(st.sampled_from(["name", "labels", "groups", "unprivileged", "favourable"]), words, max_size=2)
+    moved = draw(
+        st.just({})
+        | st.dictionaries(st.sampled_from(["w", "b", "steps", "0/w", "more"]), arrays, max_size=2)
+    )
+    about = st.dictionaries(
+        st.sampled_from(["name", "labels", "groups", "unprivileged", "favourable"]),
+        words,
+        max_size=2,
+    )
     told = draw(about if "cells" in keys else st.just({}))
     renamed = draw(st.sampled_from(["", "", "", "", "", "metrics", "arrays", "about"]))
 
     def spoil(parts: Parts) -> RecordDict:
-        metrics = {key: value for key, value in {**parts.metrics, **changed}.items() if key not in missing}
+        metrics = {
+            key: value for key, value in {**parts.metrics, **changed}.items() if key not in missing
+        }
         own = {**parts.arrays, **moved} if parts.arrays or moved else {}
-        content = parts._replace(metrics=metrics, arrays=own, about={**parts.about, **told} if parts.about else told).content
+        content = parts._replace(
+            metrics=metrics, arrays=own, about={**parts.about, **told} if parts.about else told
+        ).content
         if renamed in content:
             content["else"] = content.pop(renamed)
         return content

@@ -1,4 +1,5 @@
-"""A run in Flower's simulation engine, in a process of its own: Ray leaves threads and files behind.
+"""A run in Flower's simulation engine, in a process of its own: Ray leaves threads and files
+behind.
 
 python -m tests.flower.in_engine METHOD OUT.npz
 """
@@ -36,11 +37,21 @@ def main(text: str, out: str) -> None:
 
     @server.main()
     def run(grid: Grid, context: Context) -> None:
-        made = strategy(algorithm_of(text), seeds=SEEDS, min_available_nodes=CLIENTS, introduce=True)
-        found = made.start(grid, first_arrays(algorithm_of(text), task_of(text), SEEDS), num_rounds=ROUNDS, timeout=150)
+        made = strategy(
+            algorithm_of(text), seeds=SEEDS, min_available_nodes=CLIENTS, introduce=True
+        )
+        found = made.start(
+            grid,
+            first_arrays(algorithm_of(text), task_of(text), SEEDS),
+            num_rounds=ROUNDS,
+            timeout=150,
+        )
         np.savez(out, **{name: array.numpy() for name, array in found.arrays.items()})  # pyright: ignore[reportArgumentType]
 
-    backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 1, "include_dashboard": False}}
+    backend = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"num_cpus": 1, "include_dashboard": False},
+    }
     run_simulation(server, clients(text), num_supernodes=CLIENTS, backend_config=backend)
 
 

@@ -1,4 +1,6 @@
-"""A real SuperLink with real SuperNodes for a module of tests: TLS, keys, and every wait with a bound."""
+"""A real SuperLink with real SuperNodes for a module of tests: TLS, keys, and every wait with a
+bound.
+"""
 
 import os
 import sys
@@ -18,28 +20,38 @@ ENDING = 480.0  # seconds a run may take at most; on an idle machine it takes ab
 
 
 @contextmanager
-def deployed(folder: Path, clients: int, told: Mapping[int, Mapping[str, Any]] | None = None) -> Iterator[Loopback]:
+def deployed(
+    folder: Path, clients: int, told: Mapping[int, Mapping[str, Any]] | None = None
+) -> Iterator[Loopback]:
     """A SuperLink with so many clients connected; `told` adds to what some of them are told."""
     # The apps read the modules of these tests.
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {"PYTHONPATH": path, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     with _warm(folder, env) as bin, Loopback(folder, env={**env, "PATH": bin}) as loopback:
-        configs = {f"client-{k}": {"partition-id": k, "num-partitions": clients, **(told or {}).get(k, {})} for k in range(clients)}
+        configs = {
+            f"client-{k}": {"partition-id": k, "num-partitions": clients, **(told or {}).get(k, {})}
+            for k in range(clients)
+        }
         loopback.connect(configs)
         yield loopback
 
 
 @contextmanager
 def _warm(folder: Path, env: Mapping[str, str]) -> Iterator[str]:
-    """A process whose copies are the ClientApps (see tests/flower/warm.py); the PATH that leads to it."""
-    with tempfile.TemporaryDirectory(prefix="warm-") as short:  # a socket's address must not be long
+    """A process whose copies are the ClientApps (see tests/flower/warm.py); the PATH that leads to
+    it.
+    """
+    # a socket's address must not be long
+    with tempfile.TemporaryDirectory(prefix="warm-") as short:
         address = Path(short) / "socket"
         write_shim(folder / "bin", address)
         command = [sys.executable, "-m", "tests.flower.warm", str(address)]
         process = start("warm", command, folder / "logs" / "warm.log", {**os.environ, **env})
         try:
             wait_until(address.exists, process, STARTING, "being ready")
-            yield os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+            yield os.pathsep.join(
+                [str(folder / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+            )
         finally:
             stop([process])
 
@@ -49,6 +61,9 @@ def finished(loopback: Loopback, *runs: Process, seconds: float = ENDING) -> lis
     end = time.monotonic() + seconds
     for run in runs:
         while run.running:
-            assert time.monotonic() < end, f"{run.name} has not ended within {seconds} s:\n{run.text()}\n{loopback.server.text()}"
+            assert time.monotonic() < end, (
+                f"{run.name} has not ended within {seconds}"
+                f" s:\n{run.text()}\n{loopback.server.text()}"
+            )
             time.sleep(0.1)
     return loopback.status(*runs)

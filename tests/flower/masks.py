@@ -1,5 +1,7 @@
-"""Clients that hide what they send behind pairwise masks, and a server that only ever adds: with the primitives that Flower has for
-secure aggregation. Every two clients share a key; one adds the numbers drawn from it and the other subtracts them."""
+"""Clients that hide what they send behind pairwise masks, and a server that only ever adds: with
+the primitives that Flower has for secure aggregation. Every two clients share a key; one adds the
+numbers drawn from it and the other subtracts them.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,7 +10,11 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Array, ArrayRecord, Context, Message
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
-from flwr.common.secure_aggregation.ndarrays_arithmetic import parameters_addition, parameters_mod, parameters_subtraction
+from flwr.common.secure_aggregation.ndarrays_arithmetic import (
+    parameters_addition,
+    parameters_mod,
+    parameters_subtraction,
+)
 from flwr.common.secure_aggregation.quantization import dequantize, quantize
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
@@ -16,7 +22,8 @@ from tests.flower.grids import settings
 
 CLIP, TARGET = 64.0, 2**28  # powers of two: whole numbers, such as votes, stay what they are
 MODULUS = 2**32
-STYPE = "masked"  # Flower and evenly read arrays that NumPy wrote: whoever else looked into one of these would fail
+# Flower and evenly read arrays that NumPy wrote: whoever else looked into one of these would fail
+STYPE = "masked"
 STEP = 2 * CLIP / TARGET  # the error of one entry of one client is at most this
 
 Leaves = list[np.ndarray]
@@ -28,7 +35,9 @@ class Masking:
     def __init__(self, answer: Any, clients: Iterable[int], seed: int = 0) -> None:
         self._answer = answer
         draw = np.random.default_rng(seed)
-        self._secret = {k: ec.derive_private_key(int(draw.integers(1, 2**62)), ec.SECP384R1()) for k in clients}
+        self._secret = {
+            k: ec.derive_private_key(int(draw.integers(1, 2**62)), ec.SECP384R1()) for k in clients
+        }
         self._public = {k: secret.public_key() for k, secret in self._secret.items()}
         self.sent: list[tuple[Leaves, Leaves]] = []  # what clients had, and what left them
 
@@ -39,11 +48,15 @@ class Masking:
             own = [np.asarray(array.numpy(), np.float64) for array in arrays.values()]
             hidden = self.masked(int(told["client"]), int(told["server-round"]), own)  # pyright: ignore[reportArgumentType]
             self.sent.append((own, hidden))
-            reply.content["arrays"] = ArrayRecord({name: closed(leaf) for name, leaf in zip(arrays, hidden, strict=True)})
+            reply.content["arrays"] = ArrayRecord(
+                {name: closed(leaf) for name, leaf in zip(arrays, hidden, strict=True)}
+            )
         return reply
 
     def masked(self, client: int, number: int, leaves: Leaves) -> Leaves:
-        """Quantised, then shifted by the masks that this client shares with each of the others in this round."""
+        """Quantised, then shifted by the masks that this client shares with each of the others in
+        this round.
+        """
         found: Leaves = [np.asarray(leaf, np.int64) for leaf in quantize(leaves, CLIP, TARGET)]  # pyright: ignore[reportArgumentType]
         shapes = [leaf.shape for leaf in leaves]
         for other, public in self._public.items():
@@ -55,14 +68,22 @@ class Masking:
         return parameters_mod(found, MODULUS)
 
     def added(self, sent: Mapping[int, ArrayRecord]) -> dict[str, np.ndarray]:
-        """What a server does that has no keys: the masks cancel only in the sum over all clients."""
-        assert sent.keys() == self._public.keys()  # without one of them the sum is noise: nothing here recovers it
+        """What a server does that has no keys: the masks cancel only in the sum over all
+        clients.
+        """
+        # without one of them the sum is noise: nothing here recovers it
+        assert sent.keys() == self._public.keys()
         names = next(iter(sent.values())).keys()
         total = [np.zeros(array.shape, np.int64) for array in next(iter(sent.values())).values()]
         for record in sent.values():
-            total = parameters_mod(parameters_addition(total, [opened(array) for array in record.values()]), MODULUS)
+            total = parameters_mod(
+                parameters_addition(total, [opened(array) for array in record.values()]), MODULUS
+            )
         found = dequantize(total, CLIP, TARGET)  # pyright: ignore[reportArgumentType]
-        return {name: leaf - (len(sent) - 1) * CLIP for name, leaf in zip(names, found, strict=True)}  # each brought a shift of its own
+        # each brought a shift of its own
+        return {
+            name: leaf - (len(sent) - 1) * CLIP for name, leaf in zip(names, found, strict=True)
+        }
 
 
 def closed(leaf: np.ndarray) -> Array:

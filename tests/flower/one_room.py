@@ -1,5 +1,6 @@
-"""A server and its clients in one room: messages are handed over, not sent. What a round does is written out once more here,
-so that clients are tested without the strategy."""
+"""A server and its clients in one room: messages are handed over, not sent. What a round does is
+written out once more here, so that clients are tested without the strategy.
+"""
 
 import time
 from typing import Any
@@ -24,15 +25,32 @@ class Room:
     def __init__(self, app: ClientApp, clients: int) -> None:
         self.app = app
         self.contexts = [
-            Context(run_id=1, node_id=k + 1, node_config={"partition-id": k, "num-partitions": clients}, state=RecordDict(), run_config={})
+            Context(
+                run_id=1,
+                node_id=k + 1,
+                node_config={"partition-id": k, "num-partitions": clients},
+                state=RecordDict(),
+                run_config={},
+            )
             for k in range(clients)
         ]
 
-    def ask(self, k: int, kind: str, arrays: ArrayRecord | None = None, config: dict[str, Any] | None = None, **more: Any) -> Any:
-        content = {wire.CONFIG: ConfigRecord(config or {}), **more, **({} if arrays is None else {wire.ARRAYS: arrays})}
+    def ask(
+        self,
+        k: int,
+        kind: str,
+        arrays: ArrayRecord | None = None,
+        config: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> Any:
+        content = {
+            wire.CONFIG: ConfigRecord(config or {}),
+            **more,
+            **({} if arrays is None else {wire.ARRAYS: arrays}),
+        }
         envelope = Metadata(
-            run_id=1, message_id=f"{k}", src_node_id=0, dst_node_id=k + 1, reply_to_message_id="", group_id="", created_at=time.time(),
-            ttl=60.0, message_type=kind,
+            run_id=1, message_id=f"{k}", src_node_id=0, dst_node_id=k + 1, reply_to_message_id="",
+            group_id="", created_at=time.time(), ttl=60.0, message_type=kind,
         )  # fmt: skip
         message = Message(content=RecordDict(content), metadata=envelope)  # pyright: ignore[reportCallIssue]
         reply = self.app(message, self.contexts[k])
@@ -41,35 +59,59 @@ class Room:
 
 
 def config(notation: str, server_round: int, client: int, **more: Any) -> dict[str, Any]:
-    return {wire.METHOD: notation, wire.ROUND: server_round, wire.CLIENT: client, wire.BATCH_SEED: 0, **more}
+    return {
+        wire.METHOD: notation,
+        wire.ROUND: server_round,
+        wire.CLIENT: client,
+        wire.BATCH_SEED: 0,
+        **more,
+    }
 
 
-def plain_rounds(notation: str, room: Room, federation: Federation, task: Task, rounds: int, model: Tree = None) -> Tree:
-    """Rounds in which everybody takes part, of a rule that keeps one model: from this one on, or from the task's first."""
+def plain_rounds(
+    notation: str, room: Room, federation: Federation, task: Task, rounds: int, model: Tree = None
+) -> Tree:
+    """Rounds in which everybody takes part, of a rule that keeps one model: from this one on, or
+    from the task's first.
+    """
     method: Algorithm = algorithm(notation)
     assert isinstance(method.select, Full)
     census = federation.census()
     model = method.task(task, Seeds()).init(jax.random.key(0)) if model is None else model
-    state, server = method.rule.init(census), None if method.server is None else method.server.init(model)
+    state, server = (
+        method.rule.init(census),
+        None if method.server is None else method.server.init(model),
+    )
     everyone, form = range(federation.clients), jax.eval_shape(lambda: model)
     for t in range(1, rounds + 1):
         told: dict[str, Any] = {}
         if isinstance(method.rule, RowRule):
             wire.put(told, wire.ROW_WEIGHTS, method.rule.row_weights(state))
-        replies = [room.ask(k, "train", wire.to_arrays(model), config(notation, t, k, **told)) for k in everyone]
-        vectors = [_vector(method, wire.from_arrays(reply[wire.ARRAYS], form), model) for reply in replies]
+        replies = [
+            room.ask(k, "train", wire.to_arrays(model), config(notation, t, k, **told))
+            for k in everyone
+        ]
+        vectors = [
+            _vector(method, wire.from_arrays(reply[wire.ARRAYS], form), model) for reply in replies
+        ]
         said: dict[str, list[Any]] = {
-            need: [wire.get(reply[wire.METRICS], name) for reply in replies] for need, name in wire.SIGNALS.items()
+            need: [wire.get(reply[wire.METRICS], name) for reply in replies]
+            for need, name in wire.SIGNALS.items()
         }
         signals = Signals(
-            client=np.arange(federation.clients), returned=np.ones(federation.clients, bool), examples=census.examples,
+            client=np.arange(federation.clients), returned=np.ones(federation.clients, bool),
+            examples=census.examples,
             **{need: np.stack(values) for need, values in said.items() if values[0] is not None},
         )  # fmt: skip
         coefficients, state = method.rule.weigh(state, signals)
         total = _summed(np.asarray(coefficients), vectors)
         norms = np.array([trees.square_norm(vector) for vector in vectors])
         change, state = method.rule.step(state, signals, Effort(norms), total)
-        model, server = (trees.add(model, change), None) if method.server is None else method.server.update(change, server, model)
+        model, server = (
+            (trees.add(model, change), None)
+            if method.server is None
+            else method.server.update(change, server, model)
+        )
     return model
 
 

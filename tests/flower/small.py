@@ -1,4 +1,6 @@
-"""What the server, the clients and the tests of a deployment must agree on: a small federation, a model and seeds."""
+"""What the server, the clients and the tests of a deployment must agree on: a small federation, a
+model and seeds.
+"""
 
 import numpy as np
 
@@ -26,7 +28,9 @@ def small(clients: int) -> Federation:
         ys.append((x @ draw.normal(size=FEATURES) + draw.logistic(size=len(x)) > 0).astype(int))
         owner += [f"client {k}"] * len(x)
     group = draw.choice(["a", "b"], len(owner))
-    made = Federation.from_arrays(np.concatenate(xs), np.concatenate(ys), owner, group=group, name="small")
+    made = Federation.from_arrays(
+        np.concatenate(xs), np.concatenate(ys), owner, group=group, name="small"
+    )
     return replace(made, client_group=(np.arange(clients) % 2).astype(np.int32))
 
 

@@ -24,13 +24,17 @@ EMPTY = ConfigRecord()
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines of the log reach the tests, and no report is written: tests/flower/test_recorder.py is about those."""
+    """Lines of the log reach the tests, and no report is written: tests/flower/test_recorder.py is
+    about those.
+    """
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     monkeypatch.setattr(Recorder, "_write_report", lambda *_: None)
 
 
 def first() -> ArrayRecord:
-    return ArrayRecord({"w": Array(np.zeros(3, np.float32)), "running_mean": Array(np.zeros(2, np.float32))})
+    return ArrayRecord(
+        {"w": Array(np.zeros(3, np.float32)), "running_mean": Array(np.zeros(2, np.float32))}
+    )
 
 
 def client(message: Message, context: Context) -> Message:
@@ -38,7 +42,10 @@ def client(message: Message, context: Context) -> Message:
     k = int(context.node_config["partition-id"])
     if message.metadata.message_type == "evaluate":
         return reply(message, None, {"num-examples": SIZES[k], "accuracy": 0.5})
-    moved = {name: Array(array.numpy() + np.float32(k)) for name, array in message.content.array_records["arrays"].items()}
+    moved = {
+        name: Array(array.numpy() + np.float32(k))
+        for name, array in message.content.array_records["arrays"].items()
+    }
     return reply(message, ArrayRecord(moved), {"num-examples": SIZES[k], "loss": 1.0})
 
 
@@ -80,16 +87,25 @@ def test_statistics_that_nobody_learns_are_averaged_by_coefficients():
     np.testing.assert_allclose(found["w"].numpy(), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("fraction, least, count", [(0.1, 2, 2), (0.1, 0, 0), (0.67, 2, 4), (1.0, 9, 6)])
-def test_a_share_of_the_clients_evaluates_but_not_fewer_than_the_least(fraction: float, least: int, count: int):
+@pytest.mark.parametrize(
+    "fraction, least, count", [(0.1, 2, 2), (0.1, 0, 0), (0.67, 2, 4), (1.0, 9, 6)]
+)
+def test_a_share_of_the_clients_evaluates_but_not_fewer_than_the_least(
+    fraction: float, least: int, count: int
+):
     grid = OneProcess(client)
-    made = strategy("fedavg", fraction_evaluate=fraction, min_evaluate_nodes=least, min_available_nodes=6)
+    made = strategy(
+        "fedavg", fraction_evaluate=fraction, min_evaluate_nodes=least, min_available_nodes=6
+    )
     made.start(grid, first(), num_rounds=1)
     assert len([kind for kind, _ in grid.asked if kind == "evaluate"]) == count
 
 
 def test_the_summary_names_what_clients_must_send(caplog: pytest.LogCaptureFixture):
-    plain, masked = strategy("q-fedavg(q=1)", weighted_by_key="rows"), strategy("fairfed", two_phase=True)
+    plain, masked = (
+        strategy("q-fedavg(q=1)", weighted_by_key="rows"),
+        strategy("fairfed", two_phase=True),
+    )
     assert plain.reply_metrics == ["rows", "loss"]
     assert masked.reply_metrics == ["num-examples", "table"]
     with caplog.at_level("INFO", "flwr"):
@@ -117,17 +133,28 @@ class Clock:
         self.now += seconds
 
 
-def test_missing_clients_are_waited_for_in_steps_until_the_timeout(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+def test_missing_clients_are_waited_for_in_steps_until_the_timeout(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     class Lost(OneProcess):
         def get_node_ids(self) -> list[int]:
-            return self.nodes[:1] if any(kind == "train" for kind, _ in self.asked) else list(self.nodes)
+            return (
+                self.nodes[:1]
+                if any(kind == "train" for kind, _ in self.asked)
+                else list(self.nodes)
+            )
 
     clock = Clock()
     monkeypatch.setattr(adapter, "time", clock)
     with pytest.raises(ValueError, match=r"the 6 chosen clients must send .* and 1 did"):
-        strategy("fedavg", fraction_evaluate=0.0).start(Lost(client), first(), num_rounds=2, timeout=7.0)
+        strategy("fedavg", fraction_evaluate=0.0).start(
+            Lost(client), first(), num_rounds=2, timeout=7.0
+        )
     assert clock.slept == [3.0, 3.0, 1.0]
-    assert len([one for one in caplog.records if "1 of 6 chosen clients are connected" in one.message]) == 1
+    assert (
+        len([one for one in caplog.records if "1 of 6 chosen clients are connected" in one.message])
+        == 1
+    )
 
 
 def test_one_client_that_is_enough_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
@@ -144,13 +171,18 @@ def test_one_client_that_is_enough_is_not_waited_for(monkeypatch: pytest.MonkeyP
 
 def test_nodes_that_come_too_late_are_reported_once(caplog: pytest.LogCaptureFixture):
     grid = OneProcess(client, NODES[:3])
-    made = strategy("afl(form=per-domain)", fraction_evaluate=0.0)  # it keeps a number for each client
+    # it keeps a number for each client
+    made = strategy("afl(form=per-domain)", fraction_evaluate=0.0)
     said = []
     for number, nodes in enumerate([NODES[:3], NODES[:4], NODES[:4], NODES[:5], NODES[:3]], 1):
         grid.nodes = [*map(int, nodes)]
         caplog.clear()
-        made.aggregate_train(number, grid.send_and_receive(made.configure_train(number, first(), EMPTY, grid)))
-        said.append([one.args for one in caplog.records if "connected after the start" in one.message])
+        made.aggregate_train(
+            number, grid.send_and_receive(made.configure_train(number, first(), EMPTY, grid))
+        )
+        said.append(
+            [one.args for one in caplog.records if "connected after the start" in one.message]
+        )
     assert said == [[], [(1,)], [], [(2,)], []]
 
 
@@ -160,16 +192,24 @@ def test_nodes_that_come_too_late_are_reported_once(caplog: pytest.LogCaptureFix
 def central(numbers: list[int]) -> Any:
     def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
         numbers.append(number)
-        return MetricRecord({"norm": float(np.abs(arrays["w"].numpy()).sum())}) if number != 2 else None
+        return (
+            MetricRecord({"norm": float(np.abs(arrays["w"].numpy()).sum())})
+            if number != 2
+            else None
+        )
 
     return evaluate
 
 
-def test_the_server_evaluates_before_the_first_round_and_after_each_and_not_again_after_a_restart(tmp_path: Path):
+def test_the_server_evaluates_before_the_first_round_and_after_each_and_not_again_after_a_restart(
+    tmp_path: Path,
+):
     def run(rounds: int) -> tuple[list[int], Result]:
         numbers: list[int] = []
         made = strategy("fedavg", folder=tmp_path / "run")
-        return numbers, made.start(OneProcess(client), first(), num_rounds=rounds, evaluate_fn=central(numbers))
+        return numbers, made.start(
+            OneProcess(client), first(), num_rounds=rounds, evaluate_fn=central(numbers)
+        )
 
     numbers, before = run(1)
     assert numbers == [0, 1]
@@ -180,7 +220,9 @@ def test_the_server_evaluates_before_the_first_round_and_after_each_and_not_agai
     assert numbers == [2, 3]
     assert list(after.evaluate_metrics_serverapp) == [0, 1, 3]
     assert after.evaluate_metrics_serverapp[3]["norm"] == pytest.approx(3 * step)
-    assert list(after.train_metrics_clientapp) == list(after.evaluate_metrics_clientapp) == [1, 2, 3]
+    assert (
+        list(after.train_metrics_clientapp) == list(after.evaluate_metrics_clientapp) == [1, 2, 3]
+    )
     numbers, again = run(3)
     assert numbers == []
     np.testing.assert_array_equal(again.arrays["w"].numpy(), after.arrays["w"].numpy())
@@ -188,7 +230,9 @@ def test_the_server_evaluates_before_the_first_round_and_after_each_and_not_agai
 
 def test_averages_of_later_rounds_than_the_state_are_not_put_back(tmp_path: Path):
     kept = Result()
-    kept.train_metrics_clientapp = {number: MetricRecord({"loss": float(number)}) for number in (1, 2, 3)}
+    kept.train_metrics_clientapp = {
+        number: MetricRecord({"loss": float(number)}) for number in (1, 2, 3)
+    }
     recorder.write_metrics(tmp_path, kept)
     found = Result()
     recorder.read_metrics(tmp_path, found, 2)
@@ -199,14 +243,20 @@ def test_averages_of_later_rounds_than_the_state_are_not_put_back(tmp_path: Path
     assert damaged.train_metrics_clientapp == {}
 
 
-@pytest.mark.parametrize("error, status", [(KeyboardInterrupt, "stopped"), (RuntimeError, "failed")])
-def test_a_run_that_ends_early_is_followed_to_its_end(error: type[BaseException], status: str, tmp_path: Path):
+@pytest.mark.parametrize(
+    "error, status", [(KeyboardInterrupt, "stopped"), (RuntimeError, "failed")]
+)
+def test_a_run_that_ends_early_is_followed_to_its_end(
+    error: type[BaseException], status: str, tmp_path: Path
+):
     def broken(number: int, arrays: ArrayRecord) -> None:
         if number:
             raise error("somebody ended it")
 
     with pytest.raises(error):
-        strategy("fedavg", folder=tmp_path / "run").start(OneProcess(client), first(), num_rounds=2, evaluate_fn=broken)
+        strategy("fedavg", folder=tmp_path / "run").start(
+            OneProcess(client), first(), num_rounds=2, evaluate_fn=broken
+        )
     assert WatchState(tmp_path / "run").look()["status"] == status
 
 
@@ -217,15 +267,27 @@ def test_a_server_that_is_stopped_in_the_final_pass_does_it_once(tmp_path: Path)
     stopped = SimpleNamespace(at=rounds + 1)
 
     def answer(message: Message, context: Context) -> Message:
-        if message.metadata.message_type == "train" and settings(message)["server-round"] == stopped.at:
+        if (
+            message.metadata.message_type == "train"
+            and settings(message)["server-round"] == stopped.at
+        ):
             raise KeyboardInterrupt
         return honest(message, context)
 
     def run() -> list[int]:
         grid = OneProcess(answer, NODES[:4])
-        made = strategy(text, seeds=SEEDS, folder=tmp_path / "run", min_available_nodes=4, introduce=True, fraction_evaluate=0.5)
+        made = strategy(
+            text,
+            seeds=SEEDS,
+            folder=tmp_path / "run",
+            min_available_nodes=4,
+            introduce=True,
+            fraction_evaluate=0.5,
+        )
         try:
-            made.start(grid, first_arrays(algorithm_of(text), task_of(text), SEEDS), num_rounds=rounds)
+            made.start(
+                grid, first_arrays(algorithm_of(text), task_of(text), SEEDS), num_rounds=rounds
+            )
         except KeyboardInterrupt:
             return [-1]
         cohorts = made.history.recorder.trace().cohort

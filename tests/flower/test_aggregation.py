@@ -1,4 +1,6 @@
-"""The server's half of a round against plain double-precision sums: nothing is stacked, nobody is lost."""
+"""The server's half of a round against plain double-precision sums: nothing is stacked, nobody is
+lost.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,10 @@ from evenly.types import Signals
 K, SHAPES = 5, ((7, 9), (9,), (300, 400))  # the last spans several chunks
 DRAW = np.random.default_rng(3)
 MODEL = [DRAW.normal(size=shape).astype(np.float32) for shape in SHAPES]
-TRAINED = [[leaf + 0.1 * DRAW.normal(size=leaf.shape).astype(np.float32) for leaf in MODEL] for _ in range(K)]
+TRAINED = [
+    [leaf + 0.1 * DRAW.normal(size=leaf.shape).astype(np.float32) for leaf in MODEL]
+    for _ in range(K)
+]
 CENSUS = Census(np.array([10, 20, 30, 40, 50, 60]), np.ones((6, 1, 2), np.int64))
 SIGNALS = Signals(
     client=np.array([4, 0, 3, 5, 1], np.int32),
@@ -37,7 +42,10 @@ def begun(text: str, model: list[np.ndarray] = MODEL) -> tuple:
 
 def mean(weights: np.ndarray) -> list[np.ndarray]:
     """sum of weight times trained, in double precision."""
-    return [np.tensordot(weights, np.stack([own[i].astype(np.float64) for own in TRAINED]), 1) for i in range(len(MODEL))]
+    return [
+        np.tensordot(weights, np.stack([own[i].astype(np.float64) for own in TRAINED]), 1)
+        for i in range(len(MODEL))
+    ]
 
 
 def test_the_sum_is_that_of_double_precision():
@@ -51,12 +59,17 @@ def test_the_sum_is_that_of_double_precision():
 
 
 def test_a_sum_of_models_whose_weights_do_not_sum_to_1():
-    """FedCvg-Ratio as printed: in a round of five of six clients, w+ = sum v_k w_k with sum v below 1."""
+    """FedCvg-Ratio as printed: in a round of five of six clients, w+ = sum v_k w_k with sum v below
+    1.
+    """
     made = algorithm("fedcvg-ratio(start=size, renormalise=false)+full")
     census = Census(CENSUS.examples, np.tile(CENSUS.examples[:, None, None] / 4, (1, 2, 2)))
     state = aggregation.first_state(made, [leaf.copy() for leaf in MODEL], census)
     done = one_round(made, state, SIGNALS._replace(unprivileged=SIGNALS.examples * 0.3), TRAINED)
-    now, before = SIGNALS.examples / SIGNALS.examples.sum(), SIGNALS.examples / census.examples.sum()
+    now, before = (
+        SIGNALS.examples / SIGNALS.examples.sum(),
+        SIGNALS.examples / census.examples.sum(),
+    )
     np.testing.assert_allclose(done.coefficients, (now + before) / 2, rtol=1e-5)
     for found, expected in zip(done.state.model, mean((now + before) / 2), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -69,15 +82,23 @@ def test_a_model_in_double_precision_keeps_it():
     done = one_round(made, state, SIGNALS, trained)
     sizes = SIGNALS.examples.astype(np.float64) / SIGNALS.examples.sum()
     expected = 1e-12 * (sizes * np.arange(K)).sum()
-    np.testing.assert_allclose(done.state.model[0] - double[0], expected, rtol=1e-3)  # float32 would have lost it
+    # float32 would have lost it
+    np.testing.assert_allclose(done.state.model[0] - double[0], expected, rtol=1e-3)
 
 
 def test_who_did_not_return_is_not_read_and_the_others_count_as_if_alone():
     made, state = begun("q-fedavg(q=1)+full")
     here = np.array([True, False, True, True, False])
-    some = one_round(made, state, SIGNALS._replace(returned=here), [own if came else None for own, came in zip(TRAINED, here, strict=True)])
+    some = one_round(
+        made,
+        state,
+        SIGNALS._replace(returned=here),
+        [own if came else None for own, came in zip(TRAINED, here, strict=True)],
+    )
     few = Signals(*(None if v is None else v[here] for v in SIGNALS))
-    alone = one_round(made, state, few, [own for own, came in zip(TRAINED, here, strict=True) if came])
+    alone = one_round(
+        made, state, few, [own for own, came in zip(TRAINED, here, strict=True) if came]
+    )
     np.testing.assert_allclose(some.coefficients[here], alone.coefficients, rtol=1e-6)
     assert not some.coefficients[~here].any()
     for a, b in zip(some.state.model, alone.state.model, strict=True):
@@ -86,11 +107,16 @@ def test_who_did_not_return_is_not_read_and_the_others_count_as_if_alone():
 
 def test_a_vector_that_turns_out_not_finite_is_left_out_and_the_others_speak_for_it():
     made, state = begun("q-fedavg(q=0)+full")
-    huge = [[np.full_like(leaf, 1e30) for leaf in MODEL] if k == 2 else own for k, own in enumerate(TRAINED)]
+    huge = [
+        [np.full_like(leaf, 1e30) for leaf in MODEL] if k == 2 else own
+        for k, own in enumerate(TRAINED)
+    ]
     done = one_round(made, state, SIGNALS, huge)
     assert done.counted.tolist() == [True, True, False, True, True]
     np.testing.assert_allclose(done.coefficients, [0.25, 0.25, 0, 0.25, 0.25], rtol=1e-6)
-    for found, expected in zip(done.state.model, mean(np.array([0.25, 0.25, 0, 0.25, 0.25])), strict=True):
+    for found, expected in zip(
+        done.state.model, mean(np.array([0.25, 0.25, 0, 0.25, 0.25])), strict=True
+    ):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -102,7 +128,14 @@ def test_a_round_in_which_nobody_counts_changes_nothing():
 
 
 def test_inner_products_are_those_of_the_whole_vectors():
-    flat = np.stack([np.concatenate([(a - b).ravel() for a, b in zip(own, MODEL, strict=True)]).astype(np.float64) for own in TRAINED])
+    flat = np.stack(
+        [
+            np.concatenate([(a - b).ravel() for a, b in zip(own, MODEL, strict=True)]).astype(
+                np.float64
+            )
+            for own in TRAINED
+        ]
+    )
     found = aggregation.inner_products(ServerState(MODEL, (), ()), [*TRAINED[:3], None, TRAINED[4]])
     expected = flat @ flat.T
     expected[3], expected[:, 3] = 0, 0
@@ -111,31 +144,47 @@ def test_inner_products_are_those_of_the_whole_vectors():
 
 def test_votes_are_counted_exactly():
     shapes = ((40, 50), (50, 3000))
-    votes = [[DRAW.permutation(int(np.prod(s))).reshape(s).astype(np.int32) for s in shapes] for _ in range(K)]
+    votes = [
+        [DRAW.permutation(int(np.prod(s))).reshape(s).astype(np.int32) for s in shapes]
+        for _ in range(K)
+    ]
     made = algorithm("frl+full")
     state = aggregation.first_state(made, [v.astype(np.float32) for v in votes[0]], CENSUS)
     done = one_round(made, state, SIGNALS, votes)
-    stacked = [jnp.stack([jnp.asarray(v[i], jnp.float32) for v in votes]) for i in range(len(shapes))]
+    stacked = [
+        jnp.stack([jnp.asarray(v[i], jnp.float32) for v in votes]) for i in range(len(shapes))
+    ]
     for found, expected in zip(done.state.model, elect(tally(stacked)), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
 def test_votes_that_were_added_elsewhere_decide_the_same():
-    """A layer so large that sums of places need both digits, and low ones alone would decide otherwise."""
+    """A layer so large that sums of places need both digits, and low ones alone would decide
+    otherwise.
+    """
     votes = [DRAW.permutation(6000).reshape(60, 100) for _ in range(K)]
-    total = aggregation.total_of(algorithm("frl"), [np.asarray(np.sum(votes, axis=0, dtype=np.float64))])
+    total = aggregation.total_of(
+        algorithm("frl"), [np.asarray(np.sum(votes, axis=0, dtype=np.float64))]
+    )
     (expected,) = elect(tally([jnp.stack([jnp.asarray(v, jnp.float32) for v in votes])]))
     (found,) = elect(total)
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(np.argsort(np.sum(votes, axis=0).ravel(), kind="stable")[:50], np.argsort(np.asarray(found).ravel())[:50])
+    np.testing.assert_array_equal(
+        np.argsort(np.sum(votes, axis=0).ravel(), kind="stable")[:50],
+        np.argsort(np.asarray(found).ravel())[:50],
+    )
     (wrong,) = elect(total._replace(high=total.low, low=total.high))
     assert (np.asarray(wrong) != expected).any()
 
 
 def test_what_is_a_usual_length_is_of_all_who_returned():
-    """Most count nothing here: if their updates had no length, every other one would be too long."""
+    """Most count nothing here: if their updates had no length, every other one would be
+    too long.
+    """
     made, state = begun("afl(form=local, rate_lambda=10)+full")
-    plain, capped = (one_round(made, state, SIGNALS, TRAINED, caps) for caps in (None, Caps(norm="10x")))
+    plain, capped = (
+        one_round(made, state, SIGNALS, TRAINED, caps) for caps in (None, Caps(norm="10x"))
+    )
     assert (plain.coefficients > 0).sum() < K / 2
     assert capped.flags == []
     for a, b in zip(plain.state.model, capped.state.model, strict=True):
@@ -154,8 +203,15 @@ def test_caps_cut_signals_coefficients_and_vectors():
 
 def test_weights_that_are_not_finite_stop_the_round_with_a_reason():
     made, state = begun("fedsgd(q=1)+full")
-    with pytest.raises(ValueError, match=r"coefficients of this round are not finite.*check the clients' loss"):
-        one_round(made, state, SIGNALS._replace(loss=np.array([0.5, -2.0, 1.0, 0.1, 0.7], np.float32)), TRAINED)
+    with pytest.raises(
+        ValueError, match=r"coefficients of this round are not finite.*check the clients' loss"
+    ):
+        one_round(
+            made,
+            state,
+            SIGNALS._replace(loss=np.array([0.5, -2.0, 1.0, 0.1, 0.7], np.float32)),
+            TRAINED,
+        )
 
 
 def test_an_update_that_a_cap_shortens_counts_as_the_shorter_update():
@@ -163,10 +219,16 @@ def test_an_update_that_a_cap_shortens_counts_as_the_shorter_update():
     made, state = begun("q-fedavg(q=1)+full")
     longest = 0.05 * np.sqrt(sum(leaf.size for leaf in MODEL))
     capped = one_round(made, state, SIGNALS, TRAINED, Caps(norm=float(longest)))
-    lengths = [np.sqrt(sum(float(((a - b) ** 2).sum()) for a, b in zip(own, MODEL, strict=True))) for own in TRAINED]
+    lengths = [
+        np.sqrt(sum(float(((a - b) ** 2).sum()) for a, b in zip(own, MODEL, strict=True)))
+        for own in TRAINED
+    ]
     factors = [min(longest / length, 1.0) for length in lengths]
     assert max(factors) < 1
-    shortened = [[m + np.float32(f) * (a - m) for a, m in zip(own, MODEL, strict=True)] for f, own in zip(factors, TRAINED, strict=True)]
+    shortened = [
+        [m + np.float32(f) * (a - m) for a, m in zip(own, MODEL, strict=True)]
+        for f, own in zip(factors, TRAINED, strict=True)
+    ]
     expected = one_round(made, state, SIGNALS, shortened)
     for a, b, old in zip(capped.state.model, expected.state.model, MODEL, strict=True):
         np.testing.assert_allclose(a - old, b - old, rtol=1e-3, atol=1e-6)
@@ -174,11 +236,17 @@ def test_an_update_that_a_cap_shortens_counts_as_the_shorter_update():
 
 def test_a_broken_update_has_no_inner_products():
     made, state = begun("fedmgda+full")
-    huge = [[np.full_like(leaf, 1e30) for leaf in MODEL] if k == 2 else own for k, own in enumerate(TRAINED)]
+    huge = [
+        [np.full_like(leaf, 1e30) for leaf in MODEL] if k == 2 else own
+        for k, own in enumerate(TRAINED)
+    ]
     here = np.arange(K) != 2
     done = one_round(made, state, SIGNALS, huge)
     alone = one_round(
-        made, state, Signals(*(None if v is None else v[here] for v in SIGNALS)), [own for k, own in enumerate(TRAINED) if k != 2]
+        made,
+        state,
+        Signals(*(None if v is None else v[here] for v in SIGNALS)),
+        [own for k, own in enumerate(TRAINED) if k != 2],
     )
     assert done.counted.tolist() == here.tolist()
     np.testing.assert_allclose(done.coefficients[here], alone.coefficients, rtol=1e-4, atol=1e-5)
@@ -206,7 +274,14 @@ def test_a_total_is_multiplied_by_one_number_or_by_one_for_each_model():
     assert scaled.dtype == np.float32
 
 
-@pytest.mark.parametrize("text, same", [("fedavg+full", True), ("fedavg+full+server-momentum(learning_rate=1)", True), ("afl+full", False)])
+@pytest.mark.parametrize(
+    "text, same",
+    [
+        ("fedavg+full", True),
+        ("fedavg+full+server-momentum(learning_rate=1)", True),
+        ("afl+full", False),
+    ],
+)
 def test_clients_use_what_they_train_unless_the_server_averages_models(text: str, same: bool):
     made, state = begun(text)
     state = one_round(made, state, SIGNALS, TRAINED).state
@@ -217,6 +292,10 @@ def test_clients_that_count_stand_for_those_that_do_not():
     coefficients = np.array([[0.25, 0.25, 0.5], [0.5, 0.0, 0.5]], np.float32)
     kept = coefficients * np.array([1, 1, 0], np.float32)
     np.testing.assert_array_equal(aggregation._share_for_absent(coefficients, kept), [2.0, 2.0])
-    np.testing.assert_array_equal(aggregation._share_for_absent(coefficients, kept * np.array([[1], [0]])), [2.0, 0.0])
+    np.testing.assert_array_equal(
+        aggregation._share_for_absent(coefficients, kept * np.array([[1], [0]])), [2.0, 0.0]
+    )
     assert aggregation._share_for_absent(coefficients[0], coefficients[0]) == 1.0
-    assert aggregation._share_for_absent(coefficients[0], np.zeros(3, np.float32)).dtype == np.float32
+    assert (
+        aggregation._share_for_absent(coefficients[0], np.zeros(3, np.float32)).dtype == np.float32
+    )

@@ -1,4 +1,6 @@
-"""Caps: what one client can claim and count is bounded, the sum stays, and nobody else is touched more than needed."""
+"""Caps: what one client can claim and count is bounded, the sum stays, and nobody else is touched
+more than needed.
+"""
 
 from typing import Any
 
@@ -19,7 +21,13 @@ def signals(loss: Any = None, examples: Any = None, returned: Any = None, **more
     count = len(loss if loss is not None else examples if examples is not None else returned)
     returned = np.ones(count, bool) if returned is None else np.asarray(returned, bool)
     loss = None if loss is None else np.asarray(loss, np.float64)
-    return Signals(np.arange(count), returned, np.ones(count) if examples is None else np.asarray(examples), loss, **more)
+    return Signals(
+        np.arange(count),
+        returned,
+        np.ones(count) if examples is None else np.asarray(examples),
+        loss,
+        **more,
+    )
 
 
 def cut(coefficients, cap, returned=None):
@@ -30,7 +38,8 @@ def cut(coefficients, cap, returned=None):
 
 def test_a_huge_loss_is_cut_to_a_multiple_of_the_median_and_told():
     found, flags = Caps(loss="10x").signals(signals([1.0, 2.0, 3.0, 1e9]))
-    assert found.loss.tolist() == [1, 2, 3, 20]  # the lower middle, so that a huge one is never averaged in
+    # the lower middle, so that a huge one is never averaged in
+    assert found.loss.tolist() == [1, 2, 3, 20]
     assert flags == [(3, "loss", 1e9, 20.0)]
 
 
@@ -54,7 +63,11 @@ def test_a_median_of_nothing_silences_nobody():
 
 
 def test_without_caps_nothing_is_touched():
-    told, coefficients, census = signals([1.0, 1e9]), np.array([0.1, 0.9]), Census(np.array([1, 9]), np.ones((2, 1, 1)))
+    told, coefficients, census = (
+        signals([1.0, 1e9]),
+        np.array([0.1, 0.9]),
+        Census(np.array([1, 9]), np.ones((2, 1, 1))),
+    )
     assert Caps().signals(told)[0] is told
     assert Caps().coefficients(coefficients, told)[0] is coefficients
     assert Caps().census(census)[0] is census
@@ -62,14 +75,21 @@ def test_without_caps_nothing_is_touched():
 
 
 def test_who_did_not_return_decides_nothing():
-    found, flags = Caps(loss="2x").signals(signals([1.0, 1.0, 1.0, 9.0, 1e9], returned=[1, 1, 1, 1, 0]))
+    found, flags = Caps(loss="2x").signals(
+        signals([1.0, 1.0, 1.0, 9.0, 1e9], returned=[1, 1, 1, 1, 0])
+    )
     assert found.loss.tolist() == [1, 1, 1, 2, 1e9]
     assert [flag.client for flag in flags] == [3]
 
 
 def test_rows_shrink_with_everything_that_counts_them():
     table = np.ones((3, 1, 2, 2)) * np.array([1, 1, 100])[:, None, None, None]
-    told = signals(examples=[4, 4, 400], table=table, unprivileged=np.array([2, 2, 200]), cell_loss=table.sum(-1))
+    told = signals(
+        examples=[4, 4, 400],
+        table=table,
+        unprivileged=np.array([2, 2, 200]),
+        cell_loss=table.sum(-1),
+    )
     found, flags = Caps(examples="5x").signals(told)
     assert found.examples.tolist() == [4, 4, 20]
     assert found.table.sum((1, 2, 3)).tolist() == [4, 4, 20]
@@ -83,13 +103,16 @@ def test_who_claims_many_validation_rows_does_not_decide_what_is_usual():
     told = signals(examples=[40, 40, 40, 40], valid_table=table)
     found, flags = Caps(examples="2x").signals(told)
     assert found.examples.tolist() == [40, 40, 40, 40]
-    assert found.valid_table.sum((1, 2, 3)).tolist() == [4, 4, 0, 8]  # who has none says nothing of what is usual
+    # who has none says nothing of what is usual
+    assert found.valid_table.sum((1, 2, 3)).tolist() == [4, 4, 0, 8]
     assert flags == [(3, "examples", 8e8, 8.0)]
     assert Caps(loss="2x").signals(told)[0] is told
 
 
 def test_sizes_of_the_census_are_cut_too():
-    census, flags = Caps(examples=10).census(Census(np.array([5, 40]), np.array([[[5, 0]], [[20, 20]]])))
+    census, flags = Caps(examples=10).census(
+        Census(np.array([5, 40]), np.array([[[5, 0]], [[20, 20]]]))
+    )
     assert census.examples.tolist() == [5, 10]
     assert census.cells.sum((1, 2)).tolist() == [5, 10]
     assert [flag.client for flag in flags] == [1]
@@ -102,7 +125,9 @@ def test_what_is_cut_goes_to_the_others_in_proportion():
 
 
 def test_what_one_client_alone_had_goes_to_everybody_who_returned():
-    np.testing.assert_allclose(cut([0.0, 0.0, 1.0, 0.0], 0.4, [1, 1, 1, 0])[0], [0.3, 0.3, 0.4, 0.0])
+    np.testing.assert_allclose(
+        cut([0.0, 0.0, 1.0, 0.0], 0.4, [1, 1, 1, 0])[0], [0.3, 0.3, 0.4, 0.0]
+    )
 
 
 def test_a_share_that_cannot_hold_makes_all_count_alike_and_is_said():
@@ -126,14 +151,18 @@ def test_a_client_in_two_slots_is_capped_as_one():
 
 
 def test_long_updates_are_shortened():
-    factors, flags = Caps(norm="3x").vectors(np.array([1.0, 4.0, 1.0, 900.0]), signals(returned=[1, 1, 1, 1]))
+    factors, flags = Caps(norm="3x").vectors(
+        np.array([1.0, 4.0, 1.0, 900.0]), signals(returned=[1, 1, 1, 1])
+    )
     np.testing.assert_allclose(factors, [1, 1, 1, 0.1])
     assert flags == [(3, "norm", 30.0, 3.0)]
 
 
 @pytest.mark.parametrize("bad", ["ten", "10", -1.0, 0, float("nan"), "-2x", True])
 def test_a_bound_that_is_none_is_refused(bad):
-    with pytest.raises(ValueError, match="caps: loss must be a number above 0, a multiple such as '10x', or None"):
+    with pytest.raises(
+        ValueError, match="caps: loss must be a number above 0, a multiple such as '10x', or None"
+    ):
         Caps(loss=bad)
 
 
@@ -158,7 +187,9 @@ def test_the_sum_and_the_order_stay(held, cap):
 def test_the_order_in_which_clients_come_does_not_matter(held, cap, chance):
     order = chance.sample(range(len(held)), len(held))
     held = np.array(held)
-    np.testing.assert_allclose(cut(held[order], cap)[0], cut(held, cap)[0][order], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        cut(held[order], cap)[0], cut(held, cap)[0][order], rtol=1e-9, atol=1e-9
+    )
 
 
 @given(shares, st.floats(0.05, 1))
@@ -213,7 +244,9 @@ def test_a_cap_on_losses_makes_every_huge_lie_the_same_lie(text, lie):
     caps, weights = Caps(loss="3x"), []
     for said in (lie, 1e6):
         told, _ = caps.signals(signals([0.5, 0.6, 0.7, 0.8, said]))
-        weights.append(np.asarray(rule.weigh(rule.init(Census(np.ones(5), np.ones((5, 1, 2)))), told)[0]))
+        weights.append(
+            np.asarray(rule.weigh(rule.init(Census(np.ones(5), np.ones((5, 1, 2)))), told)[0])
+        )
     np.testing.assert_array_equal(*weights)
 
 
@@ -222,7 +255,19 @@ def test_shares_up_to_one_and_multiples_from_one_are_taken(coefficient):
     assert Caps(coefficient=coefficient).coefficient == coefficient
 
 
-@pytest.mark.parametrize("share, clients", [(0.5, 2), (0.6, 2), (1 / 3, 3), (0.33333333, 3), (1 - 1e-6, 1), (1.0, 1), ("1x", 2), (None, 2)])
+@pytest.mark.parametrize(
+    "share, clients",
+    [
+        (0.5, 2),
+        (0.6, 2),
+        (1 / 3, 3),
+        (0.33333333, 3),
+        (1 - 1e-6, 1),
+        (1.0, 1),
+        ("1x", 2),
+        (None, 2),
+    ],
+)
 def test_a_share_that_a_cohort_can_keep_is_feasible(share, clients):
     Caps(coefficient=share).require_feasible(clients)
     assert [flag for flag in cut(np.ones(clients), share)[1] if flag.client == -1] == []
@@ -232,17 +277,25 @@ def test_a_share_that_a_cohort_can_keep_is_feasible(share, clients):
 def test_a_share_that_is_a_little_too_small_is_not(share, clients):
     with pytest.raises(ValueError, match=f"because {clients} clients"):
         Caps(coefficient=share).require_feasible(clients)
-    assert cut(np.full(clients, 5.0), share)[1] == [(-1, "coefficient", pytest.approx(share), 1 / clients)]
+    assert cut(np.full(clients, 5.0), share)[1] == [
+        (-1, "coefficient", pytest.approx(share), 1 / clients)
+    ]
 
 
 def test_the_cells_of_clients_with_one_row_or_none_stay():
-    census, _ = Caps(examples=10).census(Census(np.array([1, 0, 40]), np.array([[[1]], [[0]], [[40]]])))
+    census, _ = Caps(examples=10).census(
+        Census(np.array([1, 0, 40]), np.array([[[1]], [[0]], [[40]]]))
+    )
     assert census.cells.ravel().tolist() == [1, 0, 10]
 
 
 def test_validation_rows_of_who_has_none_or_did_not_return_decide_nothing():
     rows = np.array([0, 0, 0, 1, 1, 100, 900.0])
-    told = signals(examples=np.full(7, 4), valid_table=rows[:, None, None, None], returned=[1, 1, 1, 1, 1, 1, 0])
+    told = signals(
+        examples=np.full(7, 4),
+        valid_table=rows[:, None, None, None],
+        returned=[1, 1, 1, 1, 1, 1, 0],
+    )
     found, flags = Caps(examples="2x").signals(told)
     assert found.valid_table.ravel().tolist() == [0, 0, 0, 1, 1, 2, 900]
     assert flags == [(5, "examples", 100.0, 2.0)]
@@ -250,14 +303,26 @@ def test_validation_rows_of_who_has_none_or_did_not_return_decide_nothing():
 
 def test_the_median_of_three_is_the_second_and_only_losses_have_a_least():
     assert Caps(loss="10x").signals(signals([1.0, 2.0, 3e9]))[0].loss.tolist() == [1, 2, 20]
-    assert Caps(examples="2x").signals(signals(examples=[0, 4, 4, 400]))[0].examples.tolist() == [0, 4, 4, 8]
-    assert Caps(norm="3x").vectors(np.array([0.01, 4.0, 4.0, 144.0]), signals(returned=[1] * 4))[0].tolist() == [1, 1, 1, 0.5]
-    assert Caps(norm=2.0).vectors(np.array([0.0, 16.0]), signals(returned=[1, 1]))[0].tolist() == [1, 0.5]
+    assert Caps(examples="2x").signals(signals(examples=[0, 4, 4, 400]))[0].examples.tolist() == [
+        0,
+        4,
+        4,
+        8,
+    ]
+    assert Caps(norm="3x").vectors(np.array([0.01, 4.0, 4.0, 144.0]), signals(returned=[1] * 4))[
+        0
+    ].tolist() == [1, 1, 1, 0.5]
+    assert Caps(norm=2.0).vectors(np.array([0.0, 16.0]), signals(returned=[1, 1]))[0].tolist() == [
+        1,
+        0.5,
+    ]
 
 
 def test_a_multiple_is_one_of_an_equal_share_of_those_who_returned():
     np.testing.assert_allclose(cut([0.1, 0.1, 0.1, 0.7], "2x")[0], [1 / 6, 1 / 6, 1 / 6, 0.5])
-    np.testing.assert_allclose(cut([1.0, 1.0, 8.0, 0.0, 0.0], "1.5x", [1, 1, 1, 0, 0])[0], [2.5, 2.5, 5, 0, 0])
+    np.testing.assert_allclose(
+        cut([1.0, 1.0, 8.0, 0.0, 0.0], "1.5x", [1, 1, 1, 0, 0])[0], [2.5, 2.5, 5, 0, 0]
+    )
     assert cut([4.0, 0.0], "1x", [1, 0])[1] == []
 
 

@@ -1,4 +1,6 @@
-"""What clients say of themselves before the first round: one that cannot be right is left out with a reason, and the others begin."""
+"""What clients say of themselves before the first round: one that cannot be right is left out with
+a reason, and the others begin.
+"""
 
 from functools import partial
 from typing import Any
@@ -23,8 +25,13 @@ def said(node: int, metrics: dict[str, Any] | None = None, **about: Any) -> Intr
 
 def checked(answers: list[Introduction]) -> tuple[list[CensusReply], list[Exclusion]]:
     """Those who can be clients together, and who was left out."""
-    read = [read_or_left_out(ReplySpec(one.node, -1, 0, phase="census"), partial(parse_census, one)) for one in answers]
-    agreed, strange = consistent_censuses(sorted((one for one in read if isinstance(one, CensusReply)), key=lambda one: one.node))
+    read = [
+        read_or_left_out(ReplySpec(one.node, -1, 0, phase="census"), partial(parse_census, one))
+        for one in answers
+    ]
+    agreed, strange = consistent_censuses(
+        sorted((one for one in read if isinstance(one, CensusReply)), key=lambda one: one.node)
+    )
     return agreed, [one for one in read if isinstance(one, Exclusion)] + strange
 
 
@@ -44,17 +51,32 @@ WRONG = {
     "negative size": (said(3, {wire.EXAMPLES: -10}), "sent -10 as 'num-examples'"),
     "size not finite": (said(3, {wire.EXAMPLES: float("nan")}), "sent nan as 'num-examples'"),
     "size is a list": (said(3, {wire.EXAMPLES: [5, 5]}), "must be one number"),
-    "no cells": (Introduction(3, {wire.EXAMPLES: 10}, {}), "did not say 'cells', which is its training rows counted by group"),
-    "cells do not add up": (said(3, {wire.EXAMPLES: 11}), "sent 'cells' that count 10 rows, but says that it has 11"),
+    "no cells": (
+        Introduction(3, {wire.EXAMPLES: 10}, {}),
+        "did not say 'cells', which is its training rows counted by group",
+    ),
+    "cells do not add up": (
+        said(3, {wire.EXAMPLES: 11}),
+        "sent 'cells' that count 10 rows, but says that it has 11",
+    ),
     "cells without a shape": (said(3, {"cells-shape": 4}), "cannot be read"),
-    "other groups": (said(3, {"cells-shape": [4, 1]}, labels=[], groups=[], unprivileged=[0], favourable=0), "most clients say (2, 2)"),
+    "other groups": (
+        said(3, {"cells-shape": [4, 1]}, labels=[], groups=[], unprivileged=[0], favourable=0),
+        "most clients say (2, 2)",
+    ),
     "names in another order": (
         said(3, groups=["women", "men"]),
         "says ('women', 'men') of names of groups, where most clients say ('men', ",
     ),
     "too few names": (said(3, labels=["no"]), "must be a list of 2 names"),
-    "others are unprivileged": (said(3, unprivileged=[0]), "says (0,) of unprivileged groups, where most clients say (1,)"),
-    "no such group": (said(3, unprivileged=[2]), "sent '2' as 'unprivileged', which must be from 0 to 1"),
+    "others are unprivileged": (
+        said(3, unprivileged=[0]),
+        "says (0,) of unprivileged groups, where most clients say (1,)",
+    ),
+    "no such group": (
+        said(3, unprivileged=[2]),
+        "sent '2' as 'unprivileged', which must be from 0 to 1",
+    ),
     "another label is favourable": (said(3, favourable=0), "says 0 of the favourable label"),
     "no number of a client": (said(3, {wire.CLIENT: float("nan")}), "sent nan as 'client'"),
 }
@@ -81,9 +103,16 @@ def names_of(*answers: Introduction) -> tuple[str, ...]:
 
 def test_no_two_clients_have_one_name():
     """Nodes that say no number, or the same name, would be one client in the report."""
-    assert names_of(said(10, name="ward"), said(20, name="ward"), said(30)) == ("ward (node 10)", "ward (node 20)", "ward 30")
+    assert names_of(said(10, name="ward"), said(20, name="ward"), said(30)) == (
+        "ward (node 10)",
+        "ward (node 20)",
+        "ward 30",
+    )
     nameless = Introduction(20, said(20).metrics, {})
-    assert names_of(said(10, name="client 1"), nameless) == ("client 1 (node 10)", "client 1 (node 20)")
+    assert names_of(said(10, name="client 1"), nameless) == (
+        "client 1 (node 10)",
+        "client 1 (node 20)",
+    )
     odd = names_of(said(10, name="a (node 20)"), said(20, name="a"), said(30, name="a"))
     assert odd == ("a (node 20)", "a (node 20) (node 20)", "a (node 30)")
 
@@ -93,15 +122,30 @@ def numbered(node: int, number: Any, **more: Any) -> Introduction:
 
 
 UNUSABLE = {
-    "twice": (numbered(40, 0), "says that it is client 0, as node 10 does: each client needs its own number"),
+    "twice": (
+        numbered(40, 0),
+        "says that it is client 0, as node 10 does: each client needs its own number",
+    ),
     "huge": (numbered(40, 10**6), "sent 1,000,000 as 'client', which must be from 0 to 999,999"),
     "far beyond": (numbered(40, 2**62), "sent 4.61169e+18 as 'client'"),
-    "none": (said(40), "did not say 'client', and most clients did: either all clients say it or none"),
+    "none": (
+        said(40),
+        "did not say 'client', and most clients did: either all clients say it or none",
+    ),
     "infinity": (numbered(40, float("inf")), "sent inf as 'client', which must be a finite number"),
-    "nobody unprivileged": (said(40, {wire.CLIENT: 3}, unprivileged=[]), "sent [] as 'unprivileged', which must name at least one group"),
-    "one of them twice": (said(40, {wire.CLIENT: 3}, unprivileged=[1, 1]), "must name at least one group, each once"),
+    "nobody unprivileged": (
+        said(40, {wire.CLIENT: 3}, unprivileged=[]),
+        "sent [] as 'unprivileged', which must name at least one group",
+    ),
+    "one of them twice": (
+        said(40, {wire.CLIENT: 3}, unprivileged=[1, 1]),
+        "must name at least one group, each once",
+    ),
     "true": (said(40, {wire.CLIENT: 3}, favourable=True), "sent 'True' as 'favourable'"),
-    "no groups": (said(40, {wire.CLIENT: 3, "num-examples": 0, "cells": [], "cells-shape": [0, 2]}), "sent 'cells' without an entry"),
+    "no groups": (
+        said(40, {wire.CLIENT: 3, "num-examples": 0, "cells": [], "cells-shape": [0, 2]}),
+        "sent 'cells' without an entry",
+    ),
 }
 
 
@@ -123,13 +167,19 @@ def test_clients_whose_numbers_have_gaps_keep_their_order():
 
 
 def test_groups_of_whole_clients_are_said_by_all_and_are_few():
-    grouped = [said(node, {wire.CLIENT_GROUP: group}) for node, group in ((10, 0), (20, 1), (30, 1))]
+    grouped = [
+        said(node, {wire.CLIENT_GROUP: group}) for node, group in ((10, 0), (20, 1), (30, 1))
+    ]
     told, wrong = checked([*grouped, said(40), said(50, {wire.CLIENT_GROUP: 10**5})])
     assert [(one.node, one.reason.partition(",")[0]) for one in wrong] == [
         (40, "did not say 'client-group'"),
         (50, "says 'client-group' 100000"),
     ]
-    assert roll_of(told).client_group.tolist() == [0, 1, 1]  # pyright: ignore[reportOptionalMemberAccess]
+    assert roll_of(told).client_group.tolist() == [
+        0,
+        1,
+        1,
+    ]  # pyright: ignore[reportOptionalMemberAccess]
     alone, wrong = checked([said(10), said(20), said(30, {wire.CLIENT_GROUP: 1})])
     assert [one.node for one in wrong] == [30]
     assert roll_of(alone).client_group is None

@@ -24,18 +24,28 @@ def test_a_certificate_of_one_day_is_valid_from_an_hour_ago_until_tomorrow(tmp_p
         found = read(path)
         assert abs(found.not_valid_before_utc - (now - HOUR)) < minute
         assert abs(found.not_valid_after_utc - (now + days * DAY)) < minute
-    names = read(made.certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    names = (
+        read(made.certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    )
     assert names.get_values_for_type(x509.DNSName) == ["localhost"]
     assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "::1"]
 
 
 def test_the_authority_signs_servers_and_no_other_authorities(tmp_path: Path):
     made = make_certificates(tmp_path / "new" / "folder")
-    of_ca, of_server = (read(path).extensions.get_extension_for_class(x509.BasicConstraints).value for path in (made.ca, made.certificate))
+    of_ca, of_server = (
+        read(path).extensions.get_extension_for_class(x509.BasicConstraints).value
+        for path in (made.ca, made.certificate)
+    )
     assert (of_ca.ca, of_ca.path_length) == (True, 0)
     assert (of_server.ca, of_server.path_length) == (False, None)
     read(made.certificate).verify_directly_issued_by(read(made.ca))
-    assert sorted(path.name for path in made.ca.parent.iterdir()) == ["ca.key", "ca.pem", "server.key", "server.pem"]
+    assert sorted(path.name for path in made.ca.parent.iterdir()) == [
+        "ca.key",
+        "ca.pem",
+        "server.key",
+        "server.pem",
+    ]
 
 
 @pytest.mark.parametrize("days", [0, -1])
@@ -59,7 +69,9 @@ def test_an_authority_with_a_key_of_another_kind_is_refused(tmp_path: Path):
     made.certificate.unlink()
     made.key.unlink()
     other = ed25519.Ed25519PrivateKey.generate()
-    pem = other.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    pem = other.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     (tmp_path / "ca.key").write_bytes(pem)
     with pytest.raises(ValueError, match="must hold an elliptic-curve key, got a"):
         make_certificates(tmp_path)

@@ -32,17 +32,34 @@ def test_rows_that_a_client_can_have(rows: Any):
 
 @pytest.mark.parametrize(
     "rows, said",
-    [(-1, "whole number of at least 0"), (0.5, "whole number of at least 0"), (MOST + 1, "no client can have"), (True, "one number"),
-     ("3", "one number"), (None, "one number"), (math.inf, "finite"), (math.nan, "finite"), (10**400, "a whole number beyond any float"),
-     (-(10**400), "a whole number beyond any float"), (list(range(20)), "[0, 1, 2, 3, 4, 5, 6, 7, 8] as 'rows'")],
-)  # fmt: skip
+    [
+        (-1, "whole number of at least 0"),
+        (0.5, "whole number of at least 0"),
+        (MOST + 1, "no client can have"),
+        (True, "one number"),
+        ("3", "one number"),
+        (None, "one number"),
+        (math.inf, "finite"),
+        (math.nan, "finite"),
+        (10**400, "a whole number beyond any float"),
+        (-(10**400), "a whole number beyond any float"),
+        (list(range(20)), "[0, 1, 2, 3, 4, 5, 6, 7, 8] as 'rows'"),
+    ],
+)
 def test_rows_that_no_client_can_have(rows: Any, said: str):
     assert said in words(lambda: numbers.count("rows", rows, "kind"))
 
 
 def test_a_number_may_be_as_large_as_a_float_and_is_quoted_in_part():
-    assert [numbers.number("x", value) for value in (DOUBLE, -DOUBLE, int(DOUBLE))] == [DOUBLE, -DOUBLE, DOUBLE]
-    assert words(lambda: numbers.number("x", "y" * 100)) == f"sent '{'y' * 59} as 'x', which must be one number"
+    assert [numbers.number("x", value) for value in (DOUBLE, -DOUBLE, int(DOUBLE))] == [
+        DOUBLE,
+        -DOUBLE,
+        DOUBLE,
+    ]
+    assert (
+        words(lambda: numbers.number("x", "y" * 100))
+        == f"sent '{'y' * 59} as 'x', which must be one number"
+    )
 
 
 def test_a_loss_is_from_nothing_to_the_largest():
@@ -56,7 +73,9 @@ def test_a_part_may_be_the_whole_and_a_choice_is_of_a_model():
     assert "more than its 10 rows" in words(lambda: numbers.part("rows", 11, 10))
     assert [numbers.choice(model, expected(models=3)) for model in (0, 2.0)] == [0, 2]
     for model in (-1, 3, 1.5):
-        assert "models 0 to 2" in words(lambda model=model: numbers.choice(model, expected(models=3)))
+        assert "models 0 to 2" in words(
+            lambda model=model: numbers.choice(model, expected(models=3))
+        )
     assert numbers.choice(0, expected()) == 0
     assert "models 0 to 0" in words(lambda: numbers.choice(1, expected()))
 
@@ -67,7 +86,10 @@ def sent(array: Any) -> dict[str, Any]:
     return metrics
 
 
-@pytest.mark.parametrize("wanted, fits", [((2, 3), True), ((None, 3), True), ((2, None), True), ((3, 2), False), ((2,), False)])
+@pytest.mark.parametrize(
+    "wanted, fits",
+    [((2, 3), True), ((None, 3), True), ((2, None), True), ((3, 2), False), ((2,), False)],
+)
 def test_an_array_has_the_shape_that_is_wanted(wanted: tuple[int | None, ...], fits: bool):
     metrics = sent(np.arange(6).reshape(2, 3))
     if fits:
@@ -79,7 +101,9 @@ def test_an_array_has_the_shape_that_is_wanted(wanted: tuple[int | None, ...], f
 @pytest.mark.parametrize("entry", [-1e-9, math.nan, math.inf])
 def test_an_array_holds_finite_numbers_from_0(entry: float):
     assert "negative or not finite" in words(lambda: numbers.array("x", sent([1.0, entry]), (2,)))
-    assert "without an entry" in words(lambda: numbers.array("x", {"x": [], "x-shape": [0]}, (None,)))
+    assert "without an entry" in words(
+        lambda: numbers.array("x", {"x": [], "x-shape": [0]}, (None,))
+    )
 
 
 def test_a_table_counts_as_many_rows_as_there_are():
@@ -89,15 +113,25 @@ def test_a_table_counts_as_many_rows_as_there_are():
     assert numbers.table("x", sent(one), None, expected()).sum() == MOST
     one[0, 1, 1] = 1
     assert "no client can have" in words(lambda: numbers.table("x", sent(one), None, expected()))
-    assert "counts 4 rows, but says that there are 3" in words(lambda: numbers.table("x", sent(np.ones((1, 2, 2))), 3, expected()))
-    assert "2 labels but 3 outcomes" in words(lambda: numbers.table("x", sent(np.ones((1, 2, 3))), 6, expected()))
-    assert "where [2, 2, 2] is needed" in words(lambda: numbers.table("x", sent(np.ones((1, 2, 2))), 4, expected(cells=(2, 2))))
+    assert "counts 4 rows, but says that there are 3" in words(
+        lambda: numbers.table("x", sent(np.ones((1, 2, 2))), 3, expected())
+    )
+    assert "2 labels but 3 outcomes" in words(
+        lambda: numbers.table("x", sent(np.ones((1, 2, 3))), 6, expected())
+    )
+    assert "where [2, 2, 2] is needed" in words(
+        lambda: numbers.table("x", sent(np.ones((1, 2, 2))), 4, expected(cells=(2, 2)))
+    )
 
 
 def test_losses_of_cells_are_bounded_by_the_rows():
     assert numbers.cell_loss("x", sent([[2e6, 1e6]]), 3, expected()).sum() == 3e6
-    assert "with a mean of 1.5e+06 a row" in words(lambda: numbers.cell_loss("x", sent([[2e6, 1e6]]), 2, expected()))
-    assert "where [2, 1] is needed" in words(lambda: numbers.cell_loss("x", sent([[1.0, 1.0]]), 2, expected(cells=(2, 1))))
+    assert "with a mean of 1.5e+06 a row" in words(
+        lambda: numbers.cell_loss("x", sent([[2e6, 1e6]]), 2, expected())
+    )
+    assert "where [2, 1] is needed" in words(
+        lambda: numbers.cell_loss("x", sent([[1.0, 1.0]]), 2, expected(cells=(2, 1)))
+    )
 
 
 def test_a_squared_length_is_a_number_of_single_precision():
@@ -105,8 +139,12 @@ def test_a_squared_length_is_a_number_of_single_precision():
         numbers.check_norm({"square-norm": square}, expected())
     numbers.check_norm({}, expected())
     assert "negative" in words(lambda: numbers.check_norm({"square-norm": -1e-9}, expected()))
-    assert "infinity in single" in words(lambda: numbers.check_norm({"square-norm": SINGLE * 1.01}, expected()))
-    assert "sent no 'square-norm'. The method needs" in words(lambda: numbers.check_norm({}, expected(needs=frozenset({"square_norm"}))))
+    assert "infinity in single" in words(
+        lambda: numbers.check_norm({"square-norm": SINGLE * 1.01}, expected())
+    )
+    assert "sent no 'square-norm'. The method needs" in words(
+        lambda: numbers.check_norm({}, expected(needs=frozenset({"square_norm"})))
+    )
     numbers.check_norm({"square-norm": 1.0}, expected(needs=frozenset({"square_norm"})))
 
 
@@ -116,17 +154,22 @@ def test_a_coefficient_is_repeated_as_it_was_told():
     numbers.check_coefficient({"coefficient": 0.25 * (1 + 1e-6)}, one)
     numbers.check_coefficient({"coefficient": [0.25, 0.0]}, two)
     assert "sent no 'coefficient'" in words(lambda: numbers.check_coefficient({}, one))
-    assert words(lambda: numbers.check_coefficient({"coefficient": 0.2501}, one)).endswith("by 0.2501, where it was told 0.25")
+    assert words(lambda: numbers.check_coefficient({"coefficient": 0.2501}, one)).endswith(
+        "by 0.2501, where it was told 0.25"
+    )
     for wrong in (0.25, [0.25], [0.25, 1e-9]):
-        assert words(lambda wrong=wrong: numbers.check_coefficient({"coefficient": wrong}, two)).endswith("was told [0.25, 0.0]")
+        assert words(
+            lambda wrong=wrong: numbers.check_coefficient({"coefficient": wrong}, two)
+        ).endswith("was told [0.25, 0.0]")
 
 
 FITS = [
-    (np.array([3.4e38]), np.float32, True), (np.array([-3.4e38, 0]), np.float32, True), (np.array([SINGLE]), np.float32, True),
-    (np.array([3.5e38, 0]), np.float32, False), (np.array([-3.5e38, 0]), np.float32, False),
-    (np.array([7e4], np.float32), np.float16, False),
-    (np.array([7e4], np.float32), np.float64, True), (np.array([-128, 127]), np.int8, True), (np.array([0, 128]), np.int8, False),
-    (np.array([-129, 0]), np.int8, False), (np.array([0, 255]), np.uint8, True), (np.array([-1]), np.uint8, False),
+    (np.array([3.4e38]), np.float32, True), (np.array([-3.4e38, 0]), np.float32, True),
+    (np.array([SINGLE]), np.float32, True), (np.array([3.5e38, 0]), np.float32, False),
+    (np.array([-3.5e38, 0]), np.float32, False), (np.array([7e4], np.float32), np.float16, False),
+    (np.array([7e4], np.float32), np.float64, True), (np.array([-128, 127]), np.int8, True),
+    (np.array([0, 128]), np.int8, False), (np.array([-129, 0]), np.int8, False),
+    (np.array([0, 255]), np.uint8, True), (np.array([-1]), np.uint8, False),
     (np.zeros(0), np.float16, True), (np.array([2**40]), np.bool_, True),
 ]  # fmt: skip
 
@@ -137,7 +180,9 @@ def test_numbers_fit_a_type_up_to_its_largest(array: np.ndarray, kind: Any, fits
 
 
 def test_an_order_is_of_places_from_0():
-    assert [_places(np.array(own)) for own in ([0], [1, 0], [1], [0, 0], [-1, 0], [[3, 1], [0, 2]])] == [
+    assert [
+        _places(np.array(own)) for own in ([0], [1, 0], [1], [0, 0], [-1, 0], [[3, 1], [0, 2]])
+    ] == [
         True,
         True,
         False,

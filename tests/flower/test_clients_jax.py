@@ -39,7 +39,9 @@ def same(a: Tree, b: Tree) -> None:
 
 
 @pytest.mark.parametrize("notation", METHODS)
-def test_three_rounds_are_the_simulators(notation: str, tiny: Federation, task: Softmax, room: Room) -> None:
+def test_three_rounds_are_the_simulators(
+    notation: str, tiny: Federation, task: Softmax, room: Room
+) -> None:
     (trace,) = simulate(task, tiny, [algorithm(notation)], 3)
     same(plain_rounds(notation, room, tiny, task, 3), trace.model)
 
@@ -51,13 +53,19 @@ def test_a_client_elsewhere_draws_the_batches_of_the_simulator(tiny: Federation)
     drawn = batches(7, 3, 5, len(rows), epochs=2, size=6)
     assert (drawn[:, -1] == -1).sum() == 2  # the last batch of each epoch is smaller
     np.testing.assert_array_equal(rows[drawn[drawn >= 0]], expected)
-    np.testing.assert_array_equal(batches(7, 3, 5, len(rows), epochs=2, size=6, max_steps=4), drawn[:4])
+    np.testing.assert_array_equal(
+        batches(7, 3, 5, len(rows), epochs=2, size=6, max_steps=4), drawn[:4]
+    )
     with pytest.raises(ValueError, match="server_round must be at least 1"):
         batches(7, 0, 5, 10)
 
 
-def test_a_server_that_sends_other_row_weights_reads_the_mean_of_a_cell(tiny: Federation, task: Softmax, room: Room) -> None:
-    """What docs/flower-deploy.md warns of. Who changes that clients accept any weights changes the page, too."""
+def test_a_server_that_sends_other_row_weights_reads_the_mean_of_a_cell(
+    tiny: Federation, task: Softmax, room: Room
+) -> None:
+    """What docs/flower-deploy.md warns of. Who changes that clients accept any weights changes the
+    page, too.
+    """
     client = client_of(tiny, 5)
     rows = client.train
     cell = (int(rows.group[0]), int(rows.y[0]))
@@ -85,17 +93,25 @@ def test_places_are_sent_as_whole_numbers_and_elect_the_simulators_model(tiny: F
 
 
 @pytest.mark.parametrize("notation", ["ditto(batch_size=5)+full", "local(batch_size=5)+full"])
-def test_a_personal_model_stays_with_its_client(notation: str, tiny: Federation, task: Softmax) -> None:
+def test_a_personal_model_stays_with_its_client(
+    notation: str, tiny: Federation, task: Softmax
+) -> None:
     (trace,) = simulate(task, tiny, [algorithm(notation)], 2, evaluate_every=1)
     personal = Room(app(tiny, task), tiny.clients)
     model = plain_rounds(notation, personal, tiny, task, 2)
     same(model, trace.model)
     for k in (0, 5):
-        seen = personal.ask(k, "evaluate", wire.to_arrays(model), config(notation, 2, k))[wire.METRICS]
+        seen = personal.ask(k, "evaluate", wire.to_arrays(model), config(notation, 2, k))[
+            wire.METRICS
+        ]
         for split, prefix in enumerate(("train-", "valid-", "")):
-            np.testing.assert_array_equal(wire.get(seen, prefix + wire.TABLE), trace.tables[-1, split, k])
+            np.testing.assert_array_equal(
+                wire.get(seen, prefix + wire.TABLE), trace.tables[-1, split, k]
+            )
             if np.isfinite(trace.losses[-1, split, k]):
-                np.testing.assert_allclose(seen[prefix + wire.LOSS], trace.losses[-1, split, k], **CLOSE)
+                np.testing.assert_allclose(
+                    seen[prefix + wire.LOSS], trace.losses[-1, split, k], **CLOSE
+                )
             else:
                 assert seen[prefix + wire.EXAMPLES] == 0
                 assert prefix + wire.LOSS not in seen
@@ -110,7 +126,9 @@ def test_the_census_counts_rows_and_says_who_is_who(tiny: Federation, room: Room
     assert said[wire.ABOUT]["groups"] == list(tiny.groups)
 
 
-def test_two_phases_send_signals_first_and_then_only_a_scaled_vector(tiny: Federation, task: Softmax, room: Room) -> None:
+def test_two_phases_send_signals_first_and_then_only_a_scaled_vector(
+    tiny: Federation, task: Softmax, room: Room
+) -> None:
     model = wire.to_arrays(task.init(jax.random.key(0)))
     notation = "q-fedavg(q=1, batch_size=5)"
     whole = room.ask(4, "train", model, config(notation, 1, 4))
@@ -119,13 +137,19 @@ def test_two_phases_send_signals_first_and_then_only_a_scaled_vector(tiny: Feder
     assert dict(measured[wire.METRICS]) == dict(whole[wire.METRICS])
     scaled = room.ask(4, "train", model, config(notation, 1, 4, coefficient=0.25))
     for name in model:
-        np.testing.assert_allclose(wire.read(scaled[wire.ARRAYS][name]), 0.25 * wire.read(whole[wire.ARRAYS][name]), rtol=1e-6)
+        np.testing.assert_allclose(
+            wire.read(scaled[wire.ARRAYS][name]),
+            0.25 * wire.read(whole[wire.ARRAYS][name]),
+            rtol=1e-6,
+        )
     square = sum((wire.read(array) ** 2).sum() for array in whole[wire.ARRAYS].values())
     np.testing.assert_allclose(scaled[wire.METRICS][wire.SQUARE_NORM], square, rtol=1e-5)
     assert wire.LOSS not in scaled[wire.METRICS]
 
 
-def test_a_client_chooses_among_several_models_and_trains_the_one(tiny: Federation, task: Softmax, room: Room) -> None:
+def test_a_client_chooses_among_several_models_and_trains_the_one(
+    tiny: Federation, task: Softmax, room: Room
+) -> None:
     rows = client_of(tiny, 5).train
     zero = task.init(jax.random.key(0))
     other = {"w": np.asarray(zero["w"]), "b": np.array([5.0, -5.0, 0.0], np.float32)}
@@ -136,12 +160,15 @@ def test_a_client_chooses_among_several_models_and_trains_the_one(tiny: Federati
     assert set(rows.y) != {0}
     for name, array in alone[wire.ARRAYS].items():
         np.testing.assert_array_equal(wire.read(reply[wire.ARRAYS][name]), wire.read(array))
-    drawn = room.ask(5, "train", offered, config(notation, 1, 5, group=0))  # where models cannot be told apart, the server draws
+    # where models cannot be told apart, the server draws
+    drawn = room.ask(5, "train", offered, config(notation, 1, 5, group=0))
     assert drawn[wire.METRICS][wire.CHOICE] == 0
 
 
 @pytest.mark.parametrize("inference", ["lowest-loss", "one-shot", "binary"])
-def test_groups_are_inferred_from_the_models_that_are_offered(inference: str, tiny: Federation) -> None:
+def test_groups_are_inferred_from_the_models_that_are_offered(
+    inference: str, tiny: Federation
+) -> None:
     network = MLP(features=tiny.x.shape[1], classes=3, hidden=(6,), bias=False)
     notation = f"e2fl(inference={inference}, groups=2, batch_size=5)+full"
     method = algorithm(notation)
@@ -149,10 +176,18 @@ def test_groups_are_inferred_from_the_models_that_are_offered(inference: str, ti
     shared, *offered = (frozen.init(jax.random.key(seed)) for seed in range(3))
     ranking = Room(app(tiny, network), tiny.clients)
     found = [
-        ranking.ask(k, "train", wire.to_arrays(shared), config(notation, 2, k), **{wire.OFFERED: wire.record_of_models(offered)})
+        ranking.ask(
+            k,
+            "train",
+            wire.to_arrays(shared),
+            config(notation, 2, k),
+            **{wire.OFFERED: wire.record_of_models(offered)},
+        )
         for k in (0, 5)
     ]
-    masks = jax.tree.map(lambda *leaves: np.stack(leaves), *(frozen.masks(model) for model in offered))
+    masks = jax.tree.map(
+        lambda *leaves: np.stack(leaves), *(frozen.masks(model) for model in offered)
+    )
     for k, reply in zip((0, 5), found, strict=True):
         rows = client_of(tiny, k).train
         expected = CHOOSERS[inference](frozen, masks, shard(rows, np.arange(rows.size)))
@@ -164,7 +199,10 @@ def test_groups_are_inferred_from_the_models_that_are_offered(inference: str, ti
 
 def test_data_of_ones_own_need_no_federation(tiny: Federation, task: Softmax, room: Room) -> None:
     own = client_of(tiny, 3)
-    model, asked = wire.to_arrays(task.init(jax.random.key(0))), config("q-fedavg(batch_size=5)", 1, 3)
+    model, asked = (
+        wire.to_arrays(task.init(jax.random.key(0))),
+        config("q-fedavg(batch_size=5)", 1, 3),
+    )
     whole = room.ask(3, "train", model, asked)
     for source in (own, lambda context: own):
         alone = Room(app(source, task), 1).ask(0, "train", model, asked)
@@ -179,13 +217,22 @@ def test_a_config_without_a_method_says_what_to_do(task: Softmax, room: Room) ->
         nobody.ask(2, "query.census")
 
 
-@pytest.mark.parametrize("notation", ["fedavg(batch_size=5)", "ditto(batch_size=5)", "frl(batch_size=5)"])
-def test_training_that_breaks_is_seen_and_nothing_of_it_kept(notation: str, tiny: Federation, task: Softmax) -> None:
-    network = MLP(features=5, classes=3, hidden=(6,), bias=False) if notation.startswith("frl") else task
+@pytest.mark.parametrize(
+    "notation", ["fedavg(batch_size=5)", "ditto(batch_size=5)", "frl(batch_size=5)"]
+)
+def test_training_that_breaks_is_seen_and_nothing_of_it_kept(
+    notation: str, tiny: Federation, task: Softmax
+) -> None:
+    network = (
+        MLP(features=5, classes=3, hidden=(6,), bias=False) if notation.startswith("frl") else task
+    )
     broken = Room(app(with_broken_clients(tiny, (5,), 3e38), network), 6)
     model = algorithm(notation).task(network, Seeds()).init(jax.random.key(0))
     sent = broken.ask(5, "train", wire.to_arrays(model), config(notation, 1, 5))[wire.ARRAYS]
     assert any(not np.isfinite(wire.read(array)).all() for array in sent.values())
     if notation.startswith("ditto"):
-        seen = broken.ask(5, "evaluate", wire.to_arrays(model), config(notation, 1, 5))[wire.METRICS]
-        assert seen[wire.LOSS] == pytest.approx(np.log(3))  # the personal model is still the first one
+        seen = broken.ask(5, "evaluate", wire.to_arrays(model), config(notation, 1, 5))[
+            wire.METRICS
+        ]
+        # the personal model is still the first one
+        assert seen[wire.LOSS] == pytest.approx(np.log(3))

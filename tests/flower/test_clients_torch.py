@@ -1,4 +1,6 @@
-"""A client in PyTorch, with a linear model and the simulator's batches, is the simulator's client."""
+"""A client in PyTorch, with a linear model and the simulator's batches, is the
+simulator's client.
+"""
 
 import importlib
 import sys
@@ -54,7 +56,9 @@ def room(tiny: Federation) -> Room:
         "fairfed(metric=eod, batch_size=5)+reweigh+full",
     ],
 )
-def test_three_rounds_are_the_simulators(notation: str, tiny: Federation, task: Softmax, room: Room) -> None:
+def test_three_rounds_are_the_simulators(
+    notation: str, tiny: Federation, task: Softmax, room: Room
+) -> None:
     (trace,) = simulate(task, tiny, [algorithm(notation)], 3)
     found = plain_rounds(notation, room, tiny, task, 3, first())
     np.testing.assert_allclose(np.asarray(found["weight"]).T, trace.model["w"], **CLOSE)
@@ -62,23 +66,39 @@ def test_three_rounds_are_the_simulators(notation: str, tiny: Federation, task: 
 
 
 @pytest.mark.parametrize(
-    "notation", ["fedfb(batch_size=5)", "q-fedsgd(q=1)", "fedavg(batch_size=5, max_steps=4)+local-momentum", "fedavg+local-adam"]
+    "notation",
+    [
+        "fedfb(batch_size=5)",
+        "q-fedsgd(q=1)",
+        "fedavg(batch_size=5, max_steps=4)+local-momentum",
+        "fedavg+local-adam",
+    ],
 )
-def test_one_visit_is_that_of_a_client_in_jax(notation: str, tiny: Federation, task: Softmax, room: Room) -> None:
+def test_one_visit_is_that_of_a_client_in_jax(
+    notation: str, tiny: Federation, task: Softmax, room: Room
+) -> None:
     asked = config(notation, 2, 5)
     if notation.startswith("fedfb"):
         wire.put(asked, wire.ROW_WEIGHTS, np.array([[0.5, 1.0, 1.5], [1.5, 0.2, 0.5]]))
     start = {"w": np.full((5, 3), 0.1, np.float32), "b": np.array([0.0, 0.2, -0.1], np.float32)}
     expected = Room(in_jax.app(tiny, task), 6).ask(5, "train", wire.to_arrays(start), asked)
-    found = room.ask(5, "train", wire.to_arrays({"weight": start["w"].T, "bias": start["b"]}), asked)
-    np.testing.assert_allclose(wire.read(found[wire.ARRAYS]["weight"]).T, wire.read(expected[wire.ARRAYS]["w"]), **CLOSE)
-    np.testing.assert_allclose(wire.read(found[wire.ARRAYS]["bias"]), wire.read(expected[wire.ARRAYS]["b"]), **CLOSE)
+    found = room.ask(
+        5, "train", wire.to_arrays({"weight": start["w"].T, "bias": start["b"]}), asked
+    )
+    np.testing.assert_allclose(
+        wire.read(found[wire.ARRAYS]["weight"]).T, wire.read(expected[wire.ARRAYS]["w"]), **CLOSE
+    )
+    np.testing.assert_allclose(
+        wire.read(found[wire.ARRAYS]["bias"]), wire.read(expected[wire.ARRAYS]["b"]), **CLOSE
+    )
     for name, value in expected[wire.METRICS].items():
         np.testing.assert_allclose(found[wire.METRICS][name], value, **CLOSE)
 
 
 @pytest.mark.parametrize("notation", ["ditto(batch_size=5)+full", "local(batch_size=5)+full"])
-def test_a_personal_model_stays_with_its_client(notation: str, tiny: Federation, task: Softmax) -> None:
+def test_a_personal_model_stays_with_its_client(
+    notation: str, tiny: Federation, task: Softmax
+) -> None:
     rooms = Room(in_torch.app(linear, tiny), 6), Room(in_jax.app(tiny, task), 6)
     start = {"weight": first()["weight"], "bias": first()["bias"]}
     model = plain_rounds(notation, rooms[0], tiny, task, 2, start)
@@ -98,19 +118,39 @@ def bare() -> nn.Module:
 @pytest.mark.parametrize("scores", ["raw", "abs", "frl-compat"])
 def test_edges_are_ranked_as_in_jax(scores: str, tiny: Federation) -> None:
     """With the same frozen weights; drawing them is each framework's own."""
-    method, task = algorithm(f"frl(batch_size=5, learning_rate=0.4, scores={scores})"), MLP(features=5, classes=3, hidden=(6,), bias=False)
+    method, task = (
+        algorithm(f"frl(batch_size=5, learning_rate=0.4, scores={scores})"),
+        MLP(features=5, classes=3, hidden=(6,), bias=False),
+    )
     network, work, module, rows = method.network, method.work, bare(), client_of(tiny, 5).train
     assert isinstance(network, Frozen)
     assert isinstance(work, EdgePopup)
     drawn_in_jax: Any = network.of(task, 0)
     received = drawn_in_jax.init(jax.random.key(3))
-    reply = Room(in_jax.app(tiny, task), 6).ask(5, "train", wire.to_arrays(received), config(method.label, 1, 5))
+    reply = Room(in_jax.app(tiny, task), 6).ask(
+        5, "train", wire.to_arrays(received), config(method.label, 1, 5)
+    )
 
-    module.load_state_dict({f"{2 * i}.weight": torch.tensor(np.asarray(layer["w"]).T) for i, layer in enumerate(drawn_in_jax.weights)})
+    module.load_state_dict(
+        {
+            f"{2 * i}.weight": torch.tensor(np.asarray(layer["w"]).T)
+            for i, layer in enumerate(drawn_in_jax.weights)
+        }
+    )
     sent = {f"{2 * i}.weight": np.asarray(layer["w"]).T for i, layer in enumerate(received)}
     numbers = batches(0, 1, 5, rows.size, epochs=2, size=5)
-    found = torch_popup.search_places(module, network, sent, training_batches(rows, 2, numbers), work=work, losses=in_torch.cross_entropy)
-    kept, expected = torch_popup.subnetwork(module, network, sent), drawn_in_jax.subnetwork(drawn_in_jax.masks(received))
+    found = torch_popup.search_places(
+        module,
+        network,
+        sent,
+        training_batches(rows, 2, numbers),
+        work=work,
+        losses=in_torch.cross_entropy,
+    )
+    kept, expected = (
+        torch_popup.subnetwork(module, network, sent),
+        drawn_in_jax.subnetwork(drawn_in_jax.masks(received)),
+    )
     for i in range(2):
         places = wire.read(reply[wire.ARRAYS][f"{i}.w"])
         assert (places != np.asarray(received[i]["w"])).any()
@@ -118,11 +158,20 @@ def test_edges_are_ranked_as_in_jax(scores: str, tiny: Federation) -> None:
         np.testing.assert_allclose(kept[f"{2 * i}.weight"].T, expected[i]["w"], rtol=1e-6)
 
 
-def test_votes_on_edges_travel_as_whole_numbers_and_lower_the_loss(tiny: Federation, task: Softmax) -> None:
-    ranking, notation = Room(in_torch.app(bare, tiny), 6), "frl(batch_size=5, learning_rate=0.4)+full"
-    start = {name: np.asarray(p, np.float32) for name, p in in_torch.first_places(bare(), seed=1).items()}
+def test_votes_on_edges_travel_as_whole_numbers_and_lower_the_loss(
+    tiny: Federation, task: Softmax
+) -> None:
+    ranking, notation = (
+        Room(in_torch.app(bare, tiny), 6),
+        "frl(batch_size=5, learning_rate=0.4)+full",
+    )
+    start = {
+        name: np.asarray(p, np.float32) for name, p in in_torch.first_places(bare(), seed=1).items()
+    }
     model = plain_rounds(notation, ranking, tiny, task, 4, start)
-    losses = [_train_loss(ranking, wire.to_arrays(own), config(notation, 1, 0)) for own in (start, model)]
+    losses = [
+        _train_loss(ranking, wire.to_arrays(own), config(notation, 1, 0)) for own in (start, model)
+    ]
     assert losses[1] < losses[0]
     reply = ranking.ask(0, "train", wire.to_arrays(model), config(notation, 5, 0))
     places = wire.read(reply[wire.ARRAYS]["0.weight"])
@@ -131,7 +180,11 @@ def test_votes_on_edges_travel_as_whole_numbers_and_lower_the_loss(tiny: Federat
 
 
 def _train_loss(room: Room, model: Any, asked: dict[str, Any]) -> float:
-    return float(np.mean([room.ask(k, "evaluate", model, asked)[wire.METRICS]["train-loss"] for k in range(6)]))
+    return float(
+        np.mean(
+            [room.ask(k, "evaluate", model, asked)[wire.METRICS]["train-loss"] for k in range(6)]
+        )
+    )
 
 
 @pytest.mark.parametrize("inference", ["lowest-loss", "one-shot", "binary"])
@@ -140,13 +193,25 @@ def test_groups_are_inferred_as_in_jax(inference: str, tiny: Federation) -> None
     method = algorithm(notation)
     task: Any = Frozen().of(MLP(features=5, classes=3, hidden=(6,), bias=False), 0)
     module = bare()
-    module.load_state_dict({f"{2 * i}.weight": torch.tensor(np.asarray(layer["w"]).T) for i, layer in enumerate(task.weights)})
+    module.load_state_dict(
+        {
+            f"{2 * i}.weight": torch.tensor(np.asarray(layer["w"]).T)
+            for i, layer in enumerate(task.weights)
+        }
+    )
     offered = [task.init(jax.random.key(seed)) for seed in range(3)]
-    turned = [{f"{2 * i}.weight": np.asarray(layer["w"]).T for i, layer in enumerate(own)} for own in offered]
+    turned = [
+        {f"{2 * i}.weight": np.asarray(layer["w"]).T for i, layer in enumerate(own)}
+        for own in offered
+    ]
     rows = client_of(tiny, 5)
     ranking = Room(in_jax.app(tiny, MLP(features=5, classes=3, hidden=(6,), bias=False)), 6)
     reply = ranking.ask(
-        5, "query.measure", wire.to_arrays(offered[0]), config(notation, 2, 5), **{wire.OFFERED: wire.record_of_models(offered)}
+        5,
+        "query.measure",
+        wire.to_arrays(offered[0]),
+        config(notation, 2, 5),
+        **{wire.OFFERED: wire.record_of_models(offered)},
     )
     if inference == "lowest-loss":
         weights = [torch_popup.subnetwork(module, Frozen(), own) for own in turned]
@@ -164,16 +229,25 @@ def test_groups_are_inferred_as_in_jax(inference: str, tiny: Federation) -> None
 class Normalised(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm, self.last = nn.Linear(5, 6, bias=False), nn.BatchNorm1d(6, affine=False), nn.Linear(6, 3, bias=False)
+        self.first, self.norm, self.last = (
+            nn.Linear(5, 6, bias=False),
+            nn.BatchNorm1d(6, affine=False),
+            nn.Linear(6, 3, bias=False),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(self.norm(self.first(x)))
 
 
 def test_modules_whose_edges_cannot_be_ranked_are_refused(tiny: Federation) -> None:
-    for make, expected in ((Normalised, "norm.running_mean.*statistic"), (linear, "'bias'.*only weights")):
+    for make, expected in (
+        (Normalised, "norm.running_mean.*statistic"),
+        (linear, "'bias'.*only weights"),
+    ):
         room = Room(in_torch.app(make, tiny), 6)
-        sent = wire.to_arrays({name: np.zeros(tuple(p.shape), np.float32) for name, p in make().named_parameters()})
+        sent = wire.to_arrays(
+            {name: np.zeros(tuple(p.shape), np.float32) for name, p in make().named_parameters()}
+        )
         with pytest.raises(ValueError, match=expected):
             room.ask(0, "train", sent, config("frl", 1, 0))
 
@@ -191,7 +265,9 @@ def test_a_batch_of_one_row_is_normalised_by_the_statistics_that_are_kept(text: 
 
 def test_a_module_with_normalisation_statistics_trains_and_carries_them(tiny: Federation) -> None:
     room, model = Room(in_torch.app(Normalised, tiny), 6), Normalised()
-    sent = room.ask(5, "train", in_torch.arrays(model), config("fedavg(batch_size=8)", 1, 5))[wire.ARRAYS]
+    sent = room.ask(5, "train", in_torch.arrays(model), config("fedavg(batch_size=8)", 1, 5))[
+        wire.ARRAYS
+    ]
     assert set(sent) == set(model.state_dict())
     assert wire.read(sent["norm.num_batches_tracked"]) == 4
     in_torch.load(model, sent)
@@ -200,7 +276,9 @@ def test_a_module_with_normalisation_statistics_trains_and_carries_them(tiny: Fe
 
 def loader(tiny: Federation, k: int) -> DataLoader[Any]:
     rows = client_of(tiny, k).train
-    return DataLoader(TensorDataset(*(torch.tensor(np.asarray(part)) for part in rows[:3])), batch_size=7)
+    return DataLoader(
+        TensorDataset(*(torch.tensor(np.asarray(part)) for part in rows[:3])), batch_size=7
+    )
 
 
 def test_measure_reads_loaders_and_tensors_alike(tiny: Federation, room: Room) -> None:
@@ -218,7 +296,10 @@ def test_measure_reads_loaders_and_tensors_alike(tiny: Federation, room: Room) -
     assert found[wire.LOSS] == pytest.approx(-logp[np.arange(rows.size), rows.y].mean(), rel=1e-6)
     table = wire.get(found, wire.TABLE)
     assert table is not None
-    assert table[1, 2, 0] == ((rows.group == 1) & (rows.y == 2) & (logits.argmax(1).numpy() == 0)).sum()
+    assert (
+        table[1, 2, 0]
+        == ((rows.group == 1) & (rows.y == 2) & (logits.argmax(1).numpy() == 0)).sum()
+    )
     assert found[wire.EXAMPLES] == rows.size
     MetricRecord(found)  # holds nothing that Flower refuses
     with pytest.raises(ValueError, match="labels=2, groups=2"):
@@ -227,27 +308,52 @@ def test_measure_reads_loaders_and_tensors_alike(tiny: Federation, room: Room) -
 
 def test_measure_counts_rows_that_are_held_out(tiny: Federation, room: Room) -> None:
     model, client = linear(), client_of(tiny, 5)
-    found = in_torch.measure(model, client.train, ("valid_table",), labels=3, groups=2, valid=client.valid)
+    found = in_torch.measure(
+        model, client.train, ("valid_table",), labels=3, groups=2, valid=client.valid
+    )
     expected = in_torch.measure(model, client.valid, ("table",), labels=3, groups=2)
     assert found.keys() == {wire.EXAMPLES, wire.VALID_TABLE, wire.VALID_TABLE + wire.SHAPE}
-    assert (found[wire.EXAMPLES], found[wire.VALID_TABLE]) == (client.train.size, expected[wire.TABLE])
+    assert (found[wire.EXAMPLES], found[wire.VALID_TABLE]) == (
+        client.train.size,
+        expected[wire.TABLE],
+    )
     MetricRecord(found)
-    none = in_torch.measure(model, client.train, ("valid_table",), labels=3, groups=2, valid=client_of(tiny, 0).valid)
+    none = in_torch.measure(
+        model, client.train, ("valid_table",), labels=3, groups=2, valid=client_of(tiny, 0).valid
+    )
     assert not any(none[wire.VALID_TABLE]), "the smallest client has no such rows, and says so"
-    with pytest.raises(ValueError, match="measure needs held-out rows for valid_table: pass valid="):
+    with pytest.raises(
+        ValueError, match="measure needs held-out rows for valid_table: pass valid="
+    ):
         in_torch.measure(model, client.train, ("valid_table",), labels=3, groups=2)
 
 
 def test_a_census_by_hand_is_that_of_a_ready_client(tiny: Federation, room: Room) -> None:
-    names = {"labels": tiny.labels, "groups": tiny.groups, "unprivileged": tiny.unprivileged, "favourable": tiny.favourable}
+    names = {
+        "labels": tiny.labels,
+        "groups": tiny.groups,
+        "unprivileged": tiny.unprivileged,
+        "favourable": tiny.favourable,
+    }
     assert tiny.client_group is not None
-    found = in_torch.census(loader(tiny, 5), **names, number=5, name=tiny.names[5], client_group=int(tiny.client_group[5]))
+    found = in_torch.census(
+        loader(tiny, 5),
+        **names,
+        number=5,
+        name=tiny.names[5],
+        client_group=int(tiny.client_group[5]),
+    )
     asked = room.ask(5, wire.CENSUS)
     assert dict(found.metric_records[wire.METRICS]) == dict(asked.metric_records[wire.METRICS])
     assert dict(found.config_records[wire.ABOUT]) == dict(asked.config_records[wire.ABOUT])
     unnamed = in_torch.census(loader(tiny, 5), **names).config_records[wire.ABOUT]
     assert "name" not in unnamed  # the server then calls it by its number
-    with pytest.raises(ValueError, match=r"census names 1 labels, so rows have numbers from 0 to 0, got 0 to 2\. Name all labels"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"census names 1 labels, so rows have numbers from 0 to 0, got 0 to 2\. Name all labels"
+        ),
+    ):
         in_torch.census(loader(tiny, 5), labels=("only",), groups=tiny.groups)
 
 
@@ -259,16 +365,28 @@ def test_a_loader_may_shuffle(tiny: Federation) -> None:
     np.testing.assert_allclose(found[wire.CELL_LOSS], expected[wire.CELL_LOSS], rtol=1e-5)
 
 
-def test_rows_that_are_reweighed_by_hand_count_as_in_a_ready_client(tiny: Federation, room: Room) -> None:
+def test_rows_that_are_reweighed_by_hand_count_as_in_a_ready_client(
+    tiny: Federation, room: Room
+) -> None:
     asked = config("fairfed(metric=eod, batch_size=5)+reweigh", 2, 5)
     ready = room.ask(5, "train", wire.to_arrays(first()), asked)
     rows, now, model = client_of(tiny, 5).train, in_torch.told(asked), linear()
     in_torch.load(model, wire.to_arrays(first()))
     weights = in_torch.row_weights(now, loader(tiny, 5), labels=3, groups=2)
-    in_torch.train(model, rows, now.algorithm.work, batches=batches(0, 2, 5, rows.size, size=5), row_weights=weights)
-    np.testing.assert_allclose(model.weight.detach(), wire.read(ready[wire.ARRAYS]["weight"]), rtol=1e-6, atol=1e-7)
+    in_torch.train(
+        model,
+        rows,
+        now.algorithm.work,
+        batches=batches(0, 2, 5, rows.size, size=5),
+        row_weights=weights,
+    )
+    np.testing.assert_allclose(
+        model.weight.detach(), wire.read(ready[wire.ARRAYS]["weight"]), rtol=1e-6, atol=1e-7
+    )
     plain = room.ask(5, "train", wire.to_arrays(first()), config("fedavg(batch_size=5)", 2, 5))
-    assert not np.allclose(wire.read(plain[wire.ARRAYS]["weight"]), model.weight.detach(), atol=1e-4)
+    assert not np.allclose(
+        wire.read(plain[wire.ARRAYS]["weight"]), model.weight.detach(), atol=1e-4
+    )
 
 
 def test_local_reweighing_and_what_the_server_says_are_multiplied(tiny: Federation) -> None:
@@ -282,13 +400,19 @@ def test_local_reweighing_and_what_the_server_says_are_multiplied(tiny: Federati
     np.testing.assert_allclose(both, local * said)
     plain = in_torch.told(config("fedavg", 2, 5))
     assert in_torch.row_weights(plain, loader(tiny, 5), labels=3, groups=2) is None
-    np.testing.assert_array_equal(in_torch.row_weights(plain._replace(row_weights=said), loader(tiny, 5), labels=3, groups=2), said)
+    np.testing.assert_array_equal(
+        in_torch.row_weights(plain._replace(row_weights=said), loader(tiny, 5), labels=3, groups=2),
+        said,
+    )
 
 
 def test_rows_without_groups_are_all_of_one(tiny: Federation) -> None:
     """With one group, groups and labels are independent already: no row counts for more."""
     rows = client_of(tiny, 5).train
-    data = DataLoader(TensorDataset(torch.tensor(np.asarray(rows.x)), torch.tensor(np.asarray(rows.y))), batch_size=7)
+    data = DataLoader(
+        TensorDataset(torch.tensor(np.asarray(rows.x)), torch.tensor(np.asarray(rows.y))),
+        batch_size=7,
+    )
     weights = in_torch.row_weights(in_torch.told(config("fedavg+reweigh", 2, 5)), data, labels=3)
     assert weights is not None
     np.testing.assert_allclose(weights, np.ones((1, 3)))

@@ -33,15 +33,23 @@ def test_only_one_folder_imports_flower():
     assert sum(bool(imported(path)) for path in HOME.rglob("*.py")) > 5
 
 
-@pytest.mark.parametrize("path", [path for path in SCRIPTS if imported(path)], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in SCRIPTS if imported(path)], ids=lambda path: path.name
+)
 def test_only_public_names_are_imported(path: Path):
     for module, names in imported(path).items():
         assert module in PUBLIC
         offered = importlib.import_module(module).__all__
-        assert set(names) <= {*offered, "ServerApp", "ClientApp"}, f"{module} does not offer all of {names}"
+        assert set(names) <= {
+            *offered,
+            "ServerApp",
+            "ClientApp",
+        }, f"{module} does not offer all of {names}"
 
 
-@pytest.mark.parametrize("path", sorted((HOME / "templates").glob("*.py.txt")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((HOME / "templates").glob("*.py.txt")), ids=lambda path: path.name
+)
 def test_templates_import_only_public_names(path: Path):
     for line in path.read_text().splitlines():
         words = line.split()
@@ -67,6 +75,8 @@ except ImportError as error:
 
 
 def test_without_flower_everything_else_works_and_it_is_said_what_to_install():
-    ended = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60
+    )
     assert ended.returncode == 0, ended.stderr
     assert 'pip install "evenly[flower]"' in ended.stdout

@@ -1,5 +1,6 @@
-"""What goes wrong in a real federation, done for real on the loopback: replies that are wrong in every way, a client that is killed,
-one that hangs, and a server that is killed. Every wait has a bound.
+"""What goes wrong in a real federation, done for real on the loopback: replies that are wrong in
+every way, a client that is killed, one that hangs, and a server that is killed. Every wait has a
+bound.
 """
 
 import html
@@ -25,15 +26,33 @@ CLIENTS = 4  # of which the first is honest
 METHOD = "q-fedavg(q=1)"
 # What clients 1, 2 and 3 do in each round, and what must be said of them.
 FAULTS = [
-    [("nan", "sent NaN or infinity in array"), ("shape", "with shape .*where the model has"), ("missing array", "array")],
-    [("extra array", "array"), ("negative size", "sent -5 as 'num-examples'"), ("absurd size", "which no client can have")],
-    [("no loss", "sent no 'loss'"), ("absurd loss", "far above what a mean loss can be"), ("nan loss", "must be a finite number")],
-    [("raises", "the disk of this hospital is full"), ("killed", "did not answer in time|crashed"), ("hangs", "did not answer in time")],
+    [
+        ("nan", "sent NaN or infinity in array"),
+        ("shape", "with shape .*where the model has"),
+        ("missing array", "array"),
+    ],
+    [
+        ("extra array", "array"),
+        ("negative size", "sent -5 as 'num-examples'"),
+        ("absurd size", "which no client can have"),
+    ],
+    [
+        ("no loss", "sent no 'loss'"),
+        ("absurd loss", "far above what a mean loss can be"),
+        ("nan loss", "must be a finite number"),
+    ],
+    [
+        ("raises", "the disk of this hospital is full"),
+        ("killed", "did not answer in time|crashed"),
+        ("hangs", "did not answer in time"),
+    ],
 ]
 
 
 class Deployed:
-    """A SuperLink with four clients, and how long their start took: a measure of how loaded the machine is."""
+    """A SuperLink with four clients, and how long their start took: a measure of how loaded the
+    machine is.
+    """
 
     def __init__(self, loopback: Loopback, seconds: float) -> None:
         self.loopback, self.seconds = loopback, seconds
@@ -53,11 +72,24 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 
 
 def test_a_server_that_is_killed_goes_on_where_it_was(made: Deployed, tmp_path: Path):
-    """The process of the strategy is killed in the middle of the second round; another one ends with the model of a whole run."""
+    """The process of the strategy is killed in the middle of the second round; another one ends
+    with the model of a whole run.
+    """
     loopback, method, folder = made.loopback, f"{METHOD}+uniform(clients=2)", tmp_path / "results"
-    config = {"method": method, "rounds": 3, "clients": CLIENTS, "folder": str(folder), "save": str(tmp_path / "model.npz")}
+    config = {
+        "method": method,
+        "rounds": 3,
+        "clients": CLIENTS,
+        "folder": str(folder),
+        "save": str(tmp_path / "model.npz"),
+    }
     first = loopback.run(APP, config, name="run-first")
-    wait_until(lambda: (folder / checkpoint.NAME).exists() and checkpoint.rounds_done(folder) >= 1, first, 240, "keeping the first round")
+    wait_until(
+        lambda: (folder / checkpoint.NAME).exists() and checkpoint.rounds_done(folder) >= 1,
+        first,
+        240,
+        "keeping the first round",
+    )
     kill(loopback.server)
     assert checkpoint.rounds_done(folder) < 3
     loopback.start_server()
@@ -66,7 +98,9 @@ def test_a_server_that_is_killed_goes_on_where_it_was(made: Deployed, tmp_path: 
     assert status == "finished:completed", f"{details}\n{second.text()}"
     (trace,) = simulate(task_of(method), small(CLIENTS), [algorithm_of(method)], 3, seeds=SEEDS)
     with np.load(tmp_path / "model.npz") as found:
-        for name, leaf in zip(wire.names_of(trace.model), jax.tree.leaves(trace.model), strict=True):
+        for name, leaf in zip(
+            wire.names_of(trace.model), jax.tree.leaves(trace.model), strict=True
+        ):
             np.testing.assert_allclose(found[name], leaf, rtol=1e-5, atol=1e-5)
 
 
@@ -76,17 +110,37 @@ def ended(made: Deployed, run: Process) -> tuple[str, str]:
 
 
 def test_a_run_with_too_few_usable_replies_fails_and_says_so(made: Deployed):
-    config = {"method": METHOD, "clients": CLIENTS, "faults": True, "timeout": made.timeout, "rounds": 1, "least": 3, "introduce": False}
+    config = {
+        "method": METHOD,
+        "clients": CLIENTS,
+        "faults": True,
+        "timeout": made.timeout,
+        "rounds": 1,
+        "least": 3,
+        "introduce": False,
+    }
     status, said = ended(made, made.loopback.run(APP, config, name="run-few"))
     assert status == "finished:failed", said
-    assert "at least 3 of the 4 chosen clients must send a usable reply (min_train_nodes), and 1 did" in said
+    assert (
+        "at least 3 of the 4 chosen clients must send a usable reply (min_train_nodes), and 1 did"
+        in said
+    )
 
 
 def test_rounds_go_on_without_those_who_do_wrong(made: Deployed, tmp_path: Path):
-    """Nine wrong replies in three rounds; in the fourth a client is killed, one hangs and one raises. The honest one goes on."""
+    """Nine wrong replies in three rounds; in the fourth a client is killed, one hangs and one
+    raises. The honest one goes on.
+    """
     folder = tmp_path / "results"
-    # One client evaluates each round; after the last one, by the draw of these seeds, client 1, who can.
-    config = {"method": METHOD, "clients": CLIENTS, "faults": True, "timeout": made.timeout, "rounds": len(FAULTS)}
+    # One client evaluates each round; after the last one, by the draw of these seeds, client 1, who
+    # can.
+    config = {
+        "method": METHOD,
+        "clients": CLIENTS,
+        "faults": True,
+        "timeout": made.timeout,
+        "rounds": len(FAULTS),
+    }
     config |= {"folder": str(folder), "evaluate": 1 / CLIENTS}
     run = made.loopback.run(APP, config, name="run-faults")
     status, said = ended(made, run)
@@ -98,8 +152,12 @@ def test_rounds_go_on_without_those_who_do_wrong(made: Deployed, tmp_path: Path)
         for k, (fault, words) in enumerate(row):
             reason = told[t + 1, k + 1]
             assert re.search(words, reason), f"{fault}: {reason}"
-    # The report counts them all, and says for each client the last reason of each kind, as far as there is room.
+    # The report counts them all, and says for each client the last reason of each kind, as far as
+    # there is room.
     page = html.unescape((folder / "report.html").read_text()).replace("\u00a0", " ")
-    assert "12 of 16 requested updates did not arrive or did not count. This affects 3 of 4 clients." in page
+    assert (
+        "12 of 16 requested updates did not arrive or did not count. This affects 3 of 4 clients."
+        in page
+    )
     for client in (1, 2, 3):
         assert any(reason in page for (_, whose), reason in told.items() if whose == client)

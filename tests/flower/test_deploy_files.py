@@ -58,7 +58,9 @@ def test_private_keys_are_for_their_owner_only(tmp_path: Path):
         key = make_key(tmp_path / "keys" / "north")
     finally:
         os.umask(before)
-    assert mode(made.key) == mode(tmp_path / "certificates" / "ca.key") == mode(key.private) == 0o600
+    assert (
+        mode(made.key) == mode(tmp_path / "certificates" / "ca.key") == mode(key.private) == 0o600
+    )
 
 
 def test_an_authority_whose_key_is_not_kept_cannot_sign_again(tmp_path: Path):
@@ -72,7 +74,10 @@ def test_an_authority_whose_key_is_not_kept_cannot_sign_again(tmp_path: Path):
 
 def test_a_certificate_is_renewed_by_the_same_authority(tmp_path: Path):
     made = make_certificates(tmp_path, ["fl.example.org"])
-    authority, first = made.ca.read_bytes(), x509.load_pem_x509_certificate(made.certificate.read_bytes())
+    authority, first = (
+        made.ca.read_bytes(),
+        x509.load_pem_x509_certificate(made.certificate.read_bytes()),
+    )
     with pytest.raises(ValueError, match="never overwritten"):
         make_certificates(tmp_path, ["fl.example.org"])
     made.certificate.unlink()
@@ -81,7 +86,9 @@ def test_a_certificate_is_renewed_by_the_same_authority(tmp_path: Path):
     second = x509.load_pem_x509_certificate(again.certificate.read_bytes())
     assert again.ca.read_bytes() == authority
     assert first.serial_number != second.serial_number
-    assert 29 < (second.not_valid_after_utc - second.not_valid_before_utc).total_seconds() / 86400 < 31
+    assert (
+        29 < (second.not_valid_after_utc - second.not_valid_before_utc).total_seconds() / 86400 < 31
+    )
     shake_hands(*again, "fl.example.org")
 
 
@@ -115,7 +122,9 @@ def gone(pid: int) -> bool:
 
 
 def test_what_a_process_started_is_stopped_with_it_even_if_it_does_not_listen(tmp_path: Path):
-    stubborn = bash(tmp_path, "trap '' TERM; (while true; do sleep 0.1; done) & echo pid $!; wait; sleep 60")
+    stubborn = bash(
+        tmp_path, "trap '' TERM; (while true; do sleep 0.1; done) & echo pid $!; wait; sleep 60"
+    )
     told = re.compile(r"^pid (\d+)$", re.MULTILINE)
     loopback.wait_until(lambda: told.search(stubborn.text()) is not None, stubborn, 10, "a child")
     (child,) = map(int, told.findall(stubborn.text()))
@@ -140,7 +149,11 @@ def test_stopping_what_has_ended_is_no_mistake(tmp_path: Path):
 def test_a_process_that_ends_too_early_says_which_log_to_read(tmp_path: Path):
     early = bash(tmp_path, "echo -e '\\e[91mno such port\\e[0m'; exit 7", "superlink")
     with pytest.raises(
-        ValueError, match=r"(?s)The superlink ended \(exit code 7\) before answering\. Read .*superlink\.log.*no such port"
+        ValueError,
+        match=(
+            r"(?s)The superlink ended \(exit code 7\) before answering\. Read .*superlink\.log.*no"
+            r" such port"
+        ),
     ) as caught:
         loopback.wait_until(lambda: False, early, 10, "answering")
     assert "\x1b" not in str(caught.value)

@@ -1,6 +1,8 @@
-"""The page about a real deployment, done on the loopback: its units, its configuration and its commands, with only places changed.
+"""The page about a real deployment, done on the loopback: its units, its configuration and its
+commands, with only places changed.
 
-Between SuperNodes and SuperLink stands what the page puts there: a door that lets only /v1/fleet/ through.
+Between SuperNodes and SuperLink stands what the page puts there: a door that lets only /v1/fleet/
+through.
 """
 
 import json
@@ -48,9 +50,15 @@ class Page:
             "127.0.0.1:8000": f"127.0.0.1:{port}",
             "--port 8000": f"--port {port}",
         }
-        self.files = {block.title: self.move(block.text) for block in blocks(PAGE) if block.kind == "file"}
+        self.files = {
+            block.title: self.move(block.text) for block in blocks(PAGE) if block.kind == "file"
+        }
         shells = [block for block in blocks(PAGE) if block.kind == "shell"]
-        self.said = [shlex.split(self.move(shlex.join(words))) for block in shells for words in commands(block)]
+        self.said = [
+            shlex.split(self.move(shlex.join(words)))
+            for block in shells
+            for words in commands(block)
+        ]
 
     def move(self, text: str) -> str:
         for place, here in self.moved.items():
@@ -68,7 +76,11 @@ class Page:
         for old, new in changed.items():
             text = text.replace(old, new)
         (line,) = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
-        given = dict(pair.split("=", 1) for told in re.findall(r"^Environment=(.*)$", text, re.MULTILINE) for pair in told.split())
+        given = dict(
+            pair.split("=", 1)
+            for told in re.findall(r"^Environment=(.*)$", text, re.MULTILINE)
+            for pair in told.split()
+        )
         return shlex.split(line), {**os.environ, **given, "NO_PROXY": "127.0.0.1"}
 
 
@@ -82,10 +94,18 @@ class Door(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         if not self.path.startswith("/v1/fleet/"):
             return self._answer(403, b"", [])
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "content-length", "connection")}
-        asked = urllib.request.Request(f"https://{self.inside}{self.path}", body, headers, method="POST")
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if name.lower() not in ("host", "content-length", "connection")
+        }
+        asked = urllib.request.Request(
+            f"https://{self.inside}{self.path}", body, headers, method="POST"
+        )
         try:
-            with urllib.request.build_opener(urllib.request.HTTPSHandler(context=self.trusted)).open(asked, timeout=60) as got:
+            with urllib.request.build_opener(
+                urllib.request.HTTPSHandler(context=self.trusted)
+            ).open(asked, timeout=60) as got:
                 return self._answer(got.status, got.read(), got.getheaders())
         except urllib.error.HTTPError as error:
             return self._answer(error.code, error.read(), list(error.headers.items()))
@@ -93,7 +113,13 @@ class Door(BaseHTTPRequestHandler):
     def _answer(self, status: int, body: bytes, headers: list[tuple[str, str]]) -> None:
         self.send_response(status)
         for name, value in headers:
-            if name.lower() not in ("content-length", "transfer-encoding", "connection", "server", "date"):
+            if name.lower() not in (
+                "content-length",
+                "transfer-encoding",
+                "connection",
+                "server",
+                "date",
+            ):
                 self.send_header(name, value)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -117,18 +143,30 @@ def page(tmp_path: Path) -> Page:
     draw, n = np.random.Generator(np.random.Philox(3)), 300
     age = draw.normal(60, 12, n).round()
     told = {"hospital": draw.choice(HOSPITALS, n), "sex": draw.choice(["f", "m"], n), "age": age}
-    frame = pd.DataFrame({**told, "returned": np.where(age + draw.normal(0, 8, n) > 60, "yes", "no")})
+    frame = pd.DataFrame(
+        {**told, "returned": np.where(age + draw.normal(0, 8, n) > 60, "yes", "no")}
+    )
     frame.to_csv(tmp_path / "table.csv", index=False)
     for name in HOSPITALS:
         (tmp_path / f"srv-{name}").mkdir()
-        frame[frame.hospital == name].drop(columns="hospital").to_csv(tmp_path / f"srv-{name}" / "table.csv", index=False)
+        frame[frame.hospital == name].drop(columns="hospital").to_csv(
+            tmp_path / f"srv-{name}" / "table.csv", index=False
+        )
     (tmp_path / "var" / "flwr").mkdir(parents=True)
     return made
 
 
 def done(page: Page, words: list[str], env: dict[str, str] | None = None, code: int = 0) -> str:
     command = [str(BIN / words[0]), *words[1:]]
-    ran = subprocess.run(command, cwd=page.folder, env=env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    ran = subprocess.run(
+        command,
+        cwd=page.folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        stdin=subprocess.DEVNULL,
+    )
     assert ran.returncode == code, f"{shlex.join(words)}\n{ran.stdout}\n{ran.stderr}"
     return ran.stdout + ran.stderr
 
@@ -149,7 +187,9 @@ def test_the_units_are_systemds(page: Page):
     for name in ("flower-superlink.service", "flower-supernode.service"):
         path = page.folder / name
         path.write_text(page.files[name].replace("User=flower\n", ""))
-        ran = subprocess.run([analyze, "verify", str(path)], capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(
+            [analyze, "verify", str(path)], capture_output=True, text=True, timeout=60
+        )
         assert name not in ran.stderr, ran.stderr
 
 
@@ -158,7 +198,9 @@ def test_everything_on_the_page_works(page: Page, running: list[Process]):
     done(page, page.command("evenly", "flower", "certificates"))
     (page.folder / "etc").mkdir()
     os.rename(page.folder / "tls", page.folder / "etc" / "tls")
-    (page.folder / "etc" / "ca.pem").write_bytes((page.folder / "etc" / "tls" / "ca.pem").read_bytes())
+    (page.folder / "etc" / "ca.pem").write_bytes(
+        (page.folder / "etc" / "tls" / "ca.pem").read_bytes()
+    )
     key = page.command("evenly", "flower", "key")
     for name in HOSPITALS:
         done(page, [*key[:-1], key[-1].replace("north", name)])
@@ -169,8 +211,13 @@ def test_everything_on_the_page_works(page: Page, running: list[Process]):
     env = superlink(page, running, "superlink")
     (page.folder / "var" / "flwr" / "config.toml").write_text(page.files["config.toml"])
     tls = page.folder / "etc" / "tls"
-    Door.inside, Door.trusted = page.moved["127.0.0.1:8000"], ssl.create_default_context(cafile=str(tls / "ca.pem"))
-    door = ThreadingHTTPServer(("127.0.0.1", int(page.moved["fl.example.org:9092"].split(":")[1])), Door)
+    Door.inside, Door.trusted = (
+        page.moved["127.0.0.1:8000"],
+        ssl.create_default_context(cafile=str(tls / "ca.pem")),
+    )
+    door = ThreadingHTTPServer(
+        ("127.0.0.1", int(page.moved["fl.example.org:9092"].split(":")[1])), Door
+    )
     secured = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     secured.load_cert_chain(tls / "server.pem", tls / "server.key")
     door.socket = secured.wrap_socket(door.socket, server_side=True)
@@ -186,7 +233,9 @@ def through_the_door(page: Page, running: list[Process], env: dict[str, str]) ->
     register = page.command("flwr", "supernode", "register")
     for name in HOSPITALS:
         done(page, [word.replace("north", name) for word in register], env)
-    assert done(page, page.command("flwr", "supernode", "list"), env).count("registered") == len(HOSPITALS)
+    assert done(page, page.command("flwr", "supernode", "list"), env).count("registered") == len(
+        HOSPITALS
+    )
 
     # Nobody registers or runs anything through the door.
     outside = page.folder / "outside"
@@ -198,14 +247,21 @@ def through_the_door(page: Page, running: list[Process], env: dict[str, str]) ->
     # The hospitals.
     nodes = {}
     for name in HOSPITALS:
-        moved = {"north": name, str(page.folder / "srv"): str(page.folder / f"srv-{name}"), "var/flwr": f"var/{name}"}
+        moved = {
+            "north": name,
+            str(page.folder / "srv"): str(page.folder / f"srv-{name}"),
+            "var/flwr": f"var/{name}",
+        }
         command, own = page.unit("flower-supernode.service", **moved)
-        nodes[name] = start(name, [*command, "--port", str(free_ports(1)[0])], page.folder / f"{name}.log", own)
+        nodes[name] = start(
+            name, [*command, "--port", str(free_ports(1)[0])], page.folder / f"{name}.log", own
+        )
         running.append(nodes[name])
     for node in nodes.values():
         wait_until(lambda node=node: "SuperNode ID" in node.text(), node, WAITING, "connecting")
 
-    # A run of one round; then the server's machine goes down, comes back with its keys, and a run goes on to the second.
+    # A run of one round; then the server's machine goes down, comes back with its keys, and a run
+    # goes on to the second.
     config = page.folder / "ward" / "pyproject.toml"
     config.write_text(re.sub(r"rounds = \d+", "rounds = 1", config.read_text()))
     run = page.command("flwr", "run")

@@ -17,9 +17,16 @@ from tests.flower.small import SEEDS, algorithm_of, small, task_of
 def test_the_engine_gives_the_simulators_model(text: str, tmp_path: Path):
     out = tmp_path / "model.npz"
     home = Path(__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": str(home), "FLWR_HOME": str(tmp_path), "FLWR_TELEMETRY_ENABLED": "0"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(home),
+        "FLWR_HOME": str(tmp_path),
+        "FLWR_TELEMETRY_ENABLED": "0",
+    }
     command = [sys.executable, "-m", "tests.flower.in_engine", text, str(out)]
-    ended = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, timeout=400, check=False)
+    ended = subprocess.run(
+        command, cwd=home, env=env, capture_output=True, text=True, timeout=400, check=False
+    )
     assert out.exists(), ended.stdout + ended.stderr
     (trace,) = simulate(task_of(text), small(2), [algorithm_of(text)], 2, seeds=SEEDS)
     with np.load(out) as found:

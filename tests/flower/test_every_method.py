@@ -1,4 +1,6 @@
-"""Every method of the registry, through Flower's messages, is what the simulator makes of it: three rounds, the same seeds and data."""
+"""Every method of the registry, through Flower's messages, is what the simulator makes of it: three
+rounds, the same seeds and data.
+"""
 
 from typing import Any
 
@@ -23,12 +25,13 @@ ROUNDS = 3
 SEEDS = Seeds(data=1, model=2, cohort=3, batches=4)
 # Other forms of the methods, with other parts, and every way to come to a group.
 FORMS = [
-    "afl(form=local)", "afl(form=stochastic)", "afl(form=per-domain)", "fedavg+parity(p=0.9)", "fairfed(metric=spd)+reweigh+full",
-    "fairfed(measured_on=valid)+full",
-    "fedavg+server-adam(learning_rate=0.1)", "q-fedavg(q=2)+local-momentum", "ditto+full", "ifca(groups=3)+full",
-    "fedavg+weighted(clients=4, replace=true)", "e2fl(groups=3)", "e2fl(groups=3, global_model=true)",
-    "e2fl(groups=3, final_pass=true, absent_vote=true)", "e2fl(groups=2, inference=rank-clustering)",
-    "e2fl(groups=2, inference=one-shot)", "e2fl(groups=3, inference=binary)",
+    "afl(form=local)", "afl(form=stochastic)", "afl(form=per-domain)", "fedavg+parity(p=0.9)",
+    "fairfed(metric=spd)+reweigh+full", "fairfed(measured_on=valid)+full",
+    "fedavg+server-adam(learning_rate=0.1)", "q-fedavg(q=2)+local-momentum", "ditto+full",
+    "ifca(groups=3)+full", "fedavg+weighted(clients=4, replace=true)", "e2fl(groups=3)",
+    "e2fl(groups=3, global_model=true)", "e2fl(groups=3, final_pass=true, absent_vote=true)",
+    "e2fl(groups=2, inference=rank-clustering)", "e2fl(groups=2, inference=one-shot)",
+    "e2fl(groups=3, inference=binary)",
 ]  # fmt: skip
 EVERY = [*(METHODS[name].example or name for name in METHODS), *FORMS]
 
@@ -41,38 +44,69 @@ def written(text: str) -> Variant:
 def test_a_deployment_is_the_simulation(text: str, tiny: Federation, task: Softmax):
     variant = written(text)
     own = task_for(variant.method.name, task, tiny)
-    for algorithm in variant.members[:: max(len(variant.members) - 1, 1)]:  # of a method of many runs the first and the last
+    # of a method of many runs the first and the last
+    for algorithm in variant.members[:: max(len(variant.members) - 1, 1)]:
         compare(algorithm, own, tiny)
 
 
-@pytest.mark.parametrize("text", ["q-fedavg(q=1)+full", "fairfed+full", "fedmgda+full", "ifca+full", "e2fl(groups=3)+full"])
-def test_clients_that_fail_are_those_that_drop_out_of_a_simulation(text: str, tiny: Federation, task: Softmax):
+@pytest.mark.parametrize(
+    "text",
+    ["q-fedavg(q=1)+full", "fairfed+full", "fedmgda+full", "ifca+full", "e2fl(groups=3)+full"],
+)
+def test_clients_that_fail_are_those_that_drop_out_of_a_simulation(
+    text: str, tiny: Federation, task: Softmax
+):
     share, drops = 0.4, Draws(SEEDS.cohort, "dropout")
-    gone = {(t, k) for t in range(ROUNDS) for k in np.flatnonzero(drops.at(t).random(tiny.clients) < share)}
+    gone = {
+        (t, k)
+        for t in range(ROUNDS)
+        for k in np.flatnonzero(drops.at(t).random(tiny.clients) < share)
+    }
     variant = written(text)
     own = task_for(variant.method.name, task, tiny)
     honest = app(tiny, own)
 
     def answer(message: Message, context: Context) -> Message:
         told = settings(message)
-        if message.metadata.message_type == "train" and (told[wire.ROUND] - 1, told[wire.CLIENT]) in gone:  # pyright: ignore[reportOperatorIssue]
+        if (
+            message.metadata.message_type == "train"
+            and (told[wire.ROUND] - 1, told[wire.CLIENT]) in gone
+        ):  # pyright: ignore[reportOperatorIssue]
             raise RuntimeError("the power went out")
         return honest(message, context)
 
     compare(variant.members[0], own, tiny, answer, dropout=share)
 
 
-def compare(algorithm: Algorithm, task: Task, federation: Federation, answer: Any = None, *, dropout: float = 0.0) -> None:
+def compare(
+    algorithm: Algorithm,
+    task: Task,
+    federation: Federation,
+    answer: Any = None,
+    *,
+    dropout: float = 0.0,
+) -> None:
     (trace,) = simulate(task, federation, [algorithm], ROUNDS, seeds=SEEDS, dropout=dropout)
-    made = strategy(algorithm, task=task, seeds=SEEDS, min_available_nodes=federation.clients, min_train_nodes=1, introduce=True)
+    made = strategy(
+        algorithm,
+        task=task,
+        seeds=SEEDS,
+        min_available_nodes=federation.clients,
+        min_train_nodes=1,
+        introduce=True,
+    )
     grid = OneProcess(answer or app(federation, task))
     result = made.start(grid, first_arrays(algorithm, task, SEEDS), num_rounds=ROUNDS)
     recorded = made.history.recorder.trace()
     slots = trace.cohort.shape[1]  # a final pass has more
     np.testing.assert_array_equal(recorded.cohort[:ROUNDS, :slots], trace.cohort)
-    np.testing.assert_allclose(recorded.weights[:ROUNDS, :slots], trace.weights, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        recorded.weights[:ROUNDS, :slots], trace.weights, rtol=1e-4, atol=1e-5
+    )
     rule = made.algorithm.rule
-    models = [""] if not isinstance(rule, Several) else [wire.prefix_of(q) for q in range(rule.groups)]
+    models = (
+        [""] if not isinstance(rule, Several) else [wire.prefix_of(q) for q in range(rule.groups)]
+    )
     for q, prefix in enumerate(models):
         expected = jax.tree.map(lambda leaf, q=q: leaf[q], trace.model) if prefix else trace.model
         found = wire.from_arrays(result.arrays, expected, prefix)

@@ -24,7 +24,9 @@ torch.set_num_threads(1)  # for models this small a second thread is only waited
 
 @pytest.fixture
 def imported(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Import an example's modules as Flower would, from its folder; they are forgotten afterwards."""
+    """Import an example's modules as Flower would, from its folder; they are forgotten
+    afterwards.
+    """
     before = set(sys.modules)
 
     def of(folder: Path, *names: str) -> list[Any]:
@@ -33,7 +35,14 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     yield of
     for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("task", "client_app", "server_app", "hospitals", "devices", "q_fedavg"):
+        if name.split(".")[0] in (
+            "task",
+            "client_app",
+            "server_app",
+            "hospitals",
+            "devices",
+            "q_fedavg",
+        ):
             del sys.modules[name]
 
 
@@ -41,7 +50,9 @@ def run(server: Any, client: Any, clients: int, config: dict[str, Any]) -> OnePr
     grid = OneProcess(client.app, nodes=range(10, 10 + clients))
     for context in grid.contexts.values():
         context.node_config["num-partitions"] = clients
-    server.app(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config))
+    server.app(
+        grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config)
+    )
     return grid
 
 
@@ -73,14 +84,18 @@ def test_hospitals_are_named_and_their_groups_counted(imported: Any, tmp_path: P
 def test_few_devices_train_in_a_round(imported: Any, tmp_path: Path) -> None:
     folder = EXAMPLES / "flower_devices"
     client, server = imported(folder, "devices.client_app", "devices.server_app")
-    grid = run(server, client, 8, configured(folder, rounds=2, clients=8, folder=str(tmp_path / "run")))
+    grid = run(
+        server, client, 8, configured(folder, rounds=2, clients=8, folder=str(tmp_path / "run"))
+    )
     trained = [node for kind, node in grid.asked if kind == "train"]
     assert len(trained) == 2 * 2
     evaluated = [node for kind, node in grid.asked if kind == "evaluate"]
     assert len(evaluated) == 2 * 8
 
 
-def test_one_metric_more_makes_fedavg_fair(imported: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_metric_more_makes_fedavg_fair(
+    imported: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, losses = EXAMPLES / "flower_one_metric", {}
     (task,) = imported(folder, "task")
     for version in ("fedavg", "q_fedavg"):
@@ -98,7 +113,11 @@ def test_one_metric_more_makes_fedavg_fair(imported: Any, tmp_path: Path, monkey
 
 def test_the_clients_of_the_page_answer_a_strategy() -> None:
     """Its Python is run elsewhere; here a server asks the clients that it makes."""
-    python = [block.text for block in blocks(ROOT / "docs" / "flower-clients.md") if block.kind == "python"]
+    python = [
+        block.text
+        for block in blocks(ROOT / "docs" / "flower-clients.md")
+        if block.kind == "python"
+    ]
     names: dict[str, Any] = {"__name__": "page"}
     exec(python[0], names)
     first = ArrayRecord(names["nn"].Linear(5, 2).state_dict())
@@ -109,7 +128,11 @@ def test_the_clients_of_the_page_answer_a_strategy() -> None:
     for text in python[1:4]:
         exec(text, names)
     client = names["client"]
-    result = names["fair"].start(OneProcess(client, nodes=range(1, 6)), names["first"], num_rounds=2)
+    result = names["fair"].start(
+        OneProcess(client, nodes=range(1, 6)), names["first"], num_rounds=2
+    )
     assert sorted(result.arrays["2.weight"].numpy().ravel()) == list(range(64))
-    grouped = strategy("e2fl(groups=2, inference=lowest-loss)").start(OneProcess(client, nodes=range(1, 6)), names["first"], num_rounds=2)
+    grouped = strategy("e2fl(groups=2, inference=lowest-loss)").start(
+        OneProcess(client, nodes=range(1, 6)), names["first"], num_rounds=2
+    )
     assert {name[:2] for name in grouped.arrays} == {"0/", "1/"}

@@ -1,4 +1,6 @@
-"""`evenly flower new`, `up`, `certificates` and `key`, as far as they go without a network; trials of `up` are slow tests."""
+"""`evenly flower new`, `up`, `certificates` and `key`, as far as they go without a network; trials
+of `up` are slow tests.
+"""
 
 import os
 import signal
@@ -29,8 +31,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     draw, n = np.random.Generator(np.random.Philox(3)), 240
     age = draw.normal(60, 12, n).round()
-    people = {"hospital": draw.choice(["north", "St. Mary's", "west"], n), "sex": draw.choice(["f", "m"], n), "age": age}
-    pd.DataFrame({**people, "returned": np.where(age + draw.normal(0, 8, n) > 60, "yes", "no")}).to_csv("table.csv", index=False)
+    people = {
+        "hospital": draw.choice(["north", "St. Mary's", "west"], n),
+        "sex": draw.choice(["f", "m"], n),
+        "age": age,
+    }
+    pd.DataFrame(
+        {**people, "returned": np.where(age + draw.normal(0, 8, n) > 60, "yes", "no")}
+    ).to_csv("table.csv", index=False)
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
@@ -44,19 +52,27 @@ def evenly(*words: str, code: int = 0) -> str:
     return " ".join(result.output.split())
 
 
-def trained(package: str, names: tuple[str, ...], told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> OneProcess:
+def trained(
+    package: str, names: tuple[str, ...], told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> OneProcess:
     """Run an app that was written, with a Grid in this process."""
     monkeypatch.syspath_prepend(str(Path(package).resolve()))
     from importlib import import_module
 
     found = read_app(Path(package))
-    client, server = import_module(f"{package}.client_app").app, import_module(f"{package}.server_app").app
+    client, server = (
+        import_module(f"{package}.client_app").app,
+        import_module(f"{package}.server_app").app,
+    )
     grid = OneProcess(client, nodes=[40, 10, 30][: len(names)])
     config = {**found.config, "rounds": 2, "folder": "results", **told}
     for context, node in zip(grid.contexts.values(), found.nodes.values(), strict=True):
         context.node_config.update(node)
         context.run_config.update(config)
-    server(grid=grid, context=Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config))
+    server(
+        grid=grid,
+        context=Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config),
+    )
     return grid
 
 
@@ -64,7 +80,10 @@ def test_an_app_on_a_table_trains_and_reports(monkeypatch: pytest.MonkeyPatch):
     printed = evenly("new", "ward", *TABLE, "--sensitive", "sex")
     assert "Wrote ward/pyproject.toml" in printed
     assert "favourable: the label 'yes' (assumed; change it with --favourable)" in printed
-    assert "% of all others (assumed, because it has the lowest share; change it with --unprivileged sex=VALUE)" in printed
+    assert (
+        "% of all others (assumed, because it has the lowest share; change it with --unprivileged"
+        " sex=VALUE)" in printed
+    )
     assert printed.endswith("Next: evenly flower up ward")
     grid = trained("ward", ("St. Mary's", "north", "west"), {}, monkeypatch)
     assert {kind for kind, _ in grid.asked} == {"query.census", "train", "evaluate"}
@@ -92,7 +111,9 @@ def test_nothing_is_overwritten(folder: Path):
 def test_mistakes_are_told_before_anything_is_written():
     assert "no method 'q-fedavgg'" in evenly("new", "ward", "--method", "q-fedavgg", code=2)
     assert "--data is not given" in evenly("new", "ward", "--label", "returned", code=2)
-    assert "no file 'tabel.csv'" in evenly("new", "ward", "--data", "tabel.csv", "--client", "hospital", "--label", "returned", code=2)
+    assert "no file 'tabel.csv'" in evenly(
+        "new", "ward", "--data", "tabel.csv", "--client", "hospital", "--label", "returned", code=2
+    )
     assert "needs --client and --label" in evenly("new", "ward", "--data", "table.csv", code=2)
     assert not Path("ward").exists()
 
@@ -113,9 +134,16 @@ def test_neither_rows_nor_results_travel_with_the_app(folder: Path, table: list[
         Path("ward/table.csv").write_bytes(Path("table.csv").read_bytes())
         Path("ward/results/run-1").mkdir(parents=True)
         Path("ward/results/run-1/plan.json").write_text("{}")
-    env = {**os.environ, "FLWR_HOME": str(folder / "home"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    env = {
+        **os.environ,
+        "FLWR_HOME": str(folder / "home"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+    }
     flwr = Path(sys.executable).with_name("flwr")
-    subprocess.run([flwr, "build", "--app", "ward"], env=env, check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        [flwr, "build", "--app", "ward"], env=env, check=True, capture_output=True, timeout=60
+    )
     (bundle,) = folder.rglob("*.fab")
     code = {f"ward/{name}.py" for name in ("__init__", "client_app", "server_app", "task")}
     with zipfile.ZipFile(bundle) as held:
@@ -127,7 +155,12 @@ def test_each_supernode_is_told_its_client(folder: Path):
     evenly("new", "ward", *TABLE)
     nodes = read_app(Path("ward")).nodes
     assert list(nodes) == ["client-0-St--Mary-s", "client-1-north", "client-2-west"]
-    assert nodes["client-1-north"] == {"partition-id": 1, "num-partitions": 3, "client": "north", "table": str(folder / "table.csv")}
+    assert nodes["client-1-north"] == {
+        "partition-id": 1,
+        "num-partitions": 3,
+        "client": "north",
+        "table": str(folder / "table.csv"),
+    }
     assert len(read_app(Path("ward"), clients=2).nodes) == 2
     assert "clients must be at most" in evenly("up", "ward", "--clients", "4", code=2)
 
@@ -144,7 +177,12 @@ def test_up_says_what_is_missing():
 def test_certificates_and_keys_are_made_once():
     said = evenly("certificates", "tls", "--host", "fl.example.org", "--host", "192.0.2.7")
     assert "For every client: tls/ca.pem" in said
-    assert {path.name for path in Path("tls").iterdir()} == {"ca.pem", "ca.key", "server.pem", "server.key"}
+    assert {path.name for path in Path("tls").iterdir()} == {
+        "ca.pem",
+        "ca.key",
+        "server.pem",
+        "server.key",
+    }
     assert "never overwritten" in evenly("certificates", "tls", "--host", "fl.example.org", code=2)
     assert "keys/north.pub" in evenly("key", "keys/north")
     assert "never overwritten" in evenly("key", "keys/north", code=2)
@@ -164,13 +202,17 @@ def test_a_run_is_followed_by_what_it_says(tmp_path: Path):
 
 def processes_of(folder: Path) -> list[str]:
     """What still runs of a trial whose logs or table lie in this folder."""
-    found = subprocess.run(["ps", "-axo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
+    found = subprocess.run(
+        ["ps", "-axo", "pid=,args="], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     return [line for line in found if str(folder) in line and "flower" in line]
 
 
 def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "evenly", "flower", "up", *words]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 @pytest.mark.slow
@@ -179,7 +221,9 @@ def test_a_trial_on_a_table_ends_with_a_report_and_leaves_nothing_running(folder
     trial = begun(folder, "ward")
     said, _ = trial.communicate(timeout=400)
     assert trial.returncode == 0, said
-    assert "with 3 SuperNodes: client-0-St--Mary-s, client-1-north, client-2-west" in " ".join(said.split())
+    assert "with 3 SuperNodes: client-0-St--Mary-s, client-1-north, client-2-west" in " ".join(
+        said.split()
+    )
     report = folder / "ward" / "results" / "run-1" / "report.html"
     assert f"Report: {report}" in said
     assert "north" in report.read_text()
@@ -188,7 +232,9 @@ def test_a_trial_on_a_table_ends_with_a_report_and_leaves_nothing_running(folder
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_trial_that_is_interrupted_stops_everything_and_can_go_on(folder: Path, number: signal.Signals):
+def test_a_trial_that_is_interrupted_stops_everything_and_can_go_on(
+    folder: Path, number: signal.Signals
+):
     evenly("new", "ward", *TABLE, "--rounds", "3")
     trial = begun(folder, "ward", "--out", "kept")
     end, log = time.monotonic() + 200, folder / "kept-logs" / "run.log"
@@ -212,7 +258,9 @@ def test_a_trial_that_is_interrupted_stops_everything_and_can_go_on(folder: Path
 def test_a_client_app_that_cannot_start_says_which_log_to_read(folder: Path):
     evenly("new", "ward", *TABLE, "--rounds", "1")
     server = folder / "ward" / "ward" / "server_app.py"
-    server.write_text(server.read_text().replace("from evenly import Seeds", "from evenly import Seedz"))
+    server.write_text(
+        server.read_text().replace("from evenly import Seeds", "from evenly import Seedz")
+    )
     trial = begun(folder, "ward")
     said, _ = trial.communicate(timeout=200)
     assert trial.returncode == 2, said

@@ -1,4 +1,6 @@
-"""Replies are pulled one by one: what cannot be decoded, is not the node's or is too large costs only the node that sent it."""
+"""Replies are pulled one by one: what cannot be decoded, is not the node's or is too large costs
+only the node that sent it.
+"""
 
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
@@ -6,7 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
@@ -32,7 +43,11 @@ def client(message: Message, context: Context) -> Message:
     if message.metadata.message_type == wire.CENSUS:
         return reply(message, None, {"num-examples": 5, "cells": [5], "cells-shape": [1, 1]})
     received = message.content.array_records["arrays"]["w"].numpy()
-    return reply(message, ArrayRecord({"w": Array(received + np.float32(context.node_id))}), {"num-examples": 5})
+    return reply(
+        message,
+        ArrayRecord({"w": Array(received + np.float32(context.node_id))}),
+        {"num-examples": 5},
+    )
 
 
 class Forging(OneProcess):
@@ -72,12 +87,20 @@ def test_nobody_replies_in_the_name_of_another():
 
     model, left_out, _ = ran(forged)
     assert model == pytest.approx(20.0)
-    assert {(one.node, one.reason) for one in left_out} == {(LIAR, "replied in the name of node 30")}
+    assert {(one.node, one.reason) for one in left_out} == {
+        (LIAR, "replied in the name of node 30")
+    }
 
 
 def test_what_answers_another_message_is_no_answer(monkeypatch: pytest.MonkeyPatch):
     now = [0.0]
-    monkeypatch.setattr(checks, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)))
+    monkeypatch.setattr(
+        checks,
+        "time",
+        SimpleNamespace(
+            monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+        ),
+    )
 
     def forged(message: Message) -> Message:
         message.metadata.__dict__["_reply_to_message_id"] = "another"
@@ -90,8 +113,14 @@ def test_what_answers_another_message_is_no_answer(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_client_cannot_write_the_servers_sentences():
-    _, left_out, _ = ran(lambda message: Message(Error(UNREADABLE, "is the best client."), reply_to=answered(message)))
-    assert {one.reason for one in left_out} == {"replied with an error (Flower's code 0): is the best client"}
+    _, left_out, _ = ran(
+        lambda message: Message(
+            Error(UNREADABLE, "is the best client."), reply_to=answered(message)
+        )
+    )
+    assert {one.reason for one in left_out} == {
+        "replied with an error (Flower's code 0): is the best client"
+    }
 
 
 def first_content() -> RecordDict:
@@ -111,15 +140,25 @@ def test_replies_are_looked_at_before_the_next_is_pulled():
 LARGE = 17 * 2**20  # bytes
 
 
-def with_model(arrays: ArrayRecord, metrics: dict[str, Any] | None = None, **records: Any) -> RecordDict:
-    return RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 5, **(metrics or {})}), **records})
+def with_model(
+    arrays: ArrayRecord, metrics: dict[str, Any] | None = None, **records: Any
+) -> RecordDict:
+    return RecordDict(
+        {
+            "arrays": arrays,
+            "metrics": MetricRecord({"num-examples": 5, **(metrics or {})}),
+            **records,
+        }
+    )
 
 
 TOO_MUCH = {
     "arrays beside the model": lambda: with_model(first(), more=first(LARGE // 4)),
     "an array": lambda: with_model(first(LARGE // 4)),
     "metrics": lambda: with_model(first(), {"mine": [1.0] * (LARGE // 8)}),
-    "words": lambda: with_model(first(), about=ConfigRecord({"name": "x" * LARGE, "more": ["x", "y"]})),
+    "words": lambda: with_model(
+        first(), about=ConfigRecord({"name": "x" * LARGE, "more": ["x", "y"]})
+    ),
 }
 
 
@@ -129,13 +168,22 @@ def test_a_reply_that_is_too_large_for_the_model_is_refused_by_name(made: Callab
     content = made()
     honest = [wire.CENSUS]
     model, left_out, _ = ran(
-        lambda message: message if message.metadata.message_type in honest else Message(content, reply_to=answered(message)), introduce=True
+        lambda message: (
+            message
+            if message.metadata.message_type in honest
+            else Message(content, reply_to=answered(message))
+        ),
+        introduce=True,
     )
     assert model == pytest.approx(20.0)
     tables = 8 * (4 + 2)  # of one group and one label
     most = 1024 + len("w") + 8 * 4 + tables + OWN_METRICS
     assert [(one.node, one.phase) for one in left_out] == [(LIAR, "train"), (LIAR, "evaluate")]
-    assert left_out[0].reason == f"sent {size_of(content):,} bytes, and a reply may have at most {most:,} (max_reply_bytes)"
+    assert (
+        left_out[0].reason
+        == f"sent {size_of(content):,} bytes, and a reply may have at most {most:,}"
+        " (max_reply_bytes)"
+    )
 
 
 def test_without_a_census_there_is_room_for_the_tables_of_a_thousand_labels():
@@ -152,7 +200,13 @@ def answered(message: Message) -> Message:
 def test_the_limit_can_be_given_and_holds_for_the_census_and_evaluations():
     _, left_out, _ = ran(lambda message: message, max_reply_bytes=10**6)
     assert not left_out
-    with pytest.raises(ValueError, match=r"like 2 others, was asked for the census and sent \d+ bytes.* at most 9 \(max_reply_bytes\)"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"like 2 others, was asked for the census and sent \d+ bytes.* at most 9"
+            r" \(max_reply_bytes\)"
+        ),
+    ):
         ran(lambda message: message, max_reply_bytes=9, introduce=True)
     with pytest.raises(ValueError, match="max_reply_bytes must be None or above 0, got 0"):
         strategy("fedavg", max_reply_bytes=0)
@@ -162,7 +216,12 @@ def test_a_model_in_double_precision_and_the_tables_of_a_known_census_fit():
     def wide(message: Message) -> Message:
         if not message.content.array_records:
             return message
-        content = RecordDict({"arrays": ArrayRecord({"w": Array(np.full(4, 20.0))}), "metrics": message.content["metrics"]})
+        content = RecordDict(
+            {
+                "arrays": ArrayRecord({"w": Array(np.full(4, 20.0))}),
+                "metrics": message.content["metrics"],
+            }
+        )
         return Message(content, reply_to=answered(message))
 
     model, left_out, _ = ran(wide, introduce=True)
@@ -171,17 +230,34 @@ def test_a_model_in_double_precision_and_the_tables_of_a_known_census_fit():
 
 
 def test_the_pages_limits_on_one_request_let_an_honest_reply_through():
-    """Of a model of 60 arrays with 200 MB: what Flower sends of it through nginx, request by request."""
-    page = next(block.text for block in blocks(ROOT / "docs" / "flower-deploy.md") if "client_max_body_size" in block.text)
-    limits = {key: _bytes(page.partition(key)[2]) for key in ("location = /v1/fleet/push-messages", "location /v1/fleet/")}
-    arrays = ArrayRecord({f"layers.{i}.weight": wire.write(np.zeros((200_000_000 // 60) // 4, np.float32)) for i in range(60)})
+    """Of a model of 60 arrays with 200 MB: what Flower sends of it through nginx, request by
+    request.
+    """
+    page = next(
+        block.text
+        for block in blocks(ROOT / "docs" / "flower-deploy.md")
+        if "client_max_body_size" in block.text
+    )
+    limits = {
+        key: _bytes(page.partition(key)[2])
+        for key in ("location = /v1/fleet/push-messages", "location /v1/fleet/")
+    }
+    arrays = ArrayRecord(
+        {
+            f"layers.{i}.weight": wire.write(np.zeros((200_000_000 // 60) // 4, np.float32))
+            for i in range(60)
+        }
+    )
     metrics: dict[str, Any] = {"num-examples": 5}
     wire.put(metrics, "table", np.zeros((8, 30, 30), int))
     message = Message(RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)}), 5, "train")
     tree = PushMessagesRequest(message_object_trees=[get_object_tree(message)])
     assert tree.ByteSize() + 1000 < limits["location = /v1/fleet/push-messages"]
     largest = max(len(one.deflate()) for one in get_all_nested_objects(message).values())
-    assert PushObjectRequest(object_content=bytes(largest)).ByteSize() + 1000 < limits["location /v1/fleet/"]
+    assert (
+        PushObjectRequest(object_content=bytes(largest)).ByteSize() + 1000
+        < limits["location /v1/fleet/"]
+    )
 
 
 def _bytes(text: str) -> int:

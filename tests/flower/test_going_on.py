@@ -1,4 +1,6 @@
-"""A server that is killed and started again ends where it would have ended; one that loses too many clients says whom it lost."""
+"""A server that is killed and started again ends where it would have ended; one that loses too many
+clients says whom it lost.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -47,12 +49,16 @@ def made(text: str, folder: Path | None, **more) -> FairStrategy:
 
 
 def start(server: FairStrategy, grid: OneProcess, text: str) -> tuple[Result, Trace]:
-    result = server.start(grid, first_arrays(algorithm_of(text), task_of(text), SEEDS), num_rounds=ROUNDS)
+    result = server.start(
+        grid, first_arrays(algorithm_of(text), task_of(text), SEEDS), num_rounds=ROUNDS
+    )
     return result, server.history.recorder.trace()
 
 
 def killing(answer: Answer) -> Answer:
-    """Ends the server when it asks clients to train in a round, before any has: what clients keep between rounds is theirs."""
+    """Ends the server when it asks clients to train in a round, before any has: what clients keep
+    between rounds is theirs.
+    """
 
     def answered(message: Message, context: Context) -> Message:
         if message.metadata.message_type == "train" and settings(message)[wire.ROUND] == KILLED:
@@ -62,7 +68,9 @@ def killing(answer: Answer) -> Answer:
     return answered
 
 
-@pytest.mark.parametrize("text", [*METHODS, *(pytest.param(text, marks=pytest.mark.slow) for text in MORE)])
+@pytest.mark.parametrize(
+    "text", [*METHODS, *(pytest.param(text, marks=pytest.mark.slow) for text in MORE)]
+)
 def test_a_killed_server_goes_on_to_the_same_bits(text: str, tmp_path: Path):
     whole, expected = start(made(text, None), grid_of(honest(text)), text)
     grid = grid_of(killing(honest(text)))
@@ -72,7 +80,11 @@ def test_a_killed_server_goes_on_to_the_same_bits(text: str, tmp_path: Path):
     again.contexts = grid.contexts  # clients were not killed: what they keep they have
     result, trace = start(made(text, tmp_path / "run"), again, text)
     slots = expected.cohort.shape[1]
-    assert 0 < len([kind for kind, _ in again.asked if kind == "train"]) <= slots * (ROUNDS - KILLED + 1)
+    assert (
+        0
+        < len([kind for kind, _ in again.asked if kind == "train"])
+        <= slots * (ROUNDS - KILLED + 1)
+    )
     same_bits(result.arrays, whole.arrays)
     assert result.train_metrics_clientapp == whole.train_metrics_clientapp
     assert result.evaluate_metrics_clientapp == whole.evaluate_metrics_clientapp
@@ -108,14 +120,25 @@ def test_a_finished_run_is_not_done_again(finished: tuple[Path, Result]):
 
 
 def test_another_method_is_refused(finished: tuple[Path, Result]):
-    with pytest.raises(ValueError, match=r"belongs to another run: the method differs, there fedavg.*, here q-fedavg"):
+    with pytest.raises(
+        ValueError,
+        match=r"belongs to another run: the method differs, there fedavg.*, here q-fedavg",
+    ):
         start(made("q-fedavg", finished[0]), grid_of(honest("q-fedavg")), "q-fedavg")
 
 
 def test_another_setting_of_a_method_that_is_an_object_is_refused(finished: tuple[Path, Result]):
     plain = algorithm_of("fedavg")
-    other = strategy(replace(plain, work=replace(plain.work, epochs=7)), seeds=SEEDS, folder=finished[0], introduce=True)
-    with pytest.raises(ValueError, match=r"belongs to another run: .* differs, there fedavg.*, here fedavg.*epochs=7"):
+    other = strategy(
+        replace(plain, work=replace(plain.work, epochs=7)),
+        seeds=SEEDS,
+        folder=finished[0],
+        introduce=True,
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"belongs to another run: .* differs, there fedavg.*, here fedavg.*epochs=7",
+    ):
         start(other, grid_of(honest("fedavg")), "fedavg")
 
 
@@ -126,12 +149,22 @@ def test_too_few_are_left_and_the_folder_says_who(tmp_path: Path):
     def answer(message: Message, context: Context) -> Message:
         found = good(message, context)
         number = context.node_config["partition-id"]
-        if message.metadata.message_type == "train" and settings(message)[wire.ROUND] == 2 and number != 0:
+        if (
+            message.metadata.message_type == "train"
+            and settings(message)[wire.ROUND] == 2
+            and number != 0
+        ):
             return reply(message, found.content["arrays"], {wire.EXAMPLES: -5})  # pyright: ignore[reportArgumentType]
         return found
 
     server = made("fedavg", tmp_path / "run", min_train_nodes=2)
-    with pytest.raises(ValueError, match=r"Round 2 .* of the 4 chosen clients must send a usable reply.*and 1 did.*sent -5 as 'num-ex"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"Round 2 .* of the 4 chosen clients must send a usable reply.*and 1 did.*sent -5 as"
+            r" 'num-ex"
+        ),
+    ):
         start(server, grid_of(answer), "fedavg")
     left, _ = read_exclusions(tmp_path / "run")
     assert sorted(one.client for one in left if one.round == 2) == [1, 2, 3]
@@ -140,10 +173,17 @@ def test_too_few_are_left_and_the_folder_says_who(tmp_path: Path):
     assert "sent -5 as" in comparison.incidents.left_out[-1].reason
 
 
-LIED_TO = ["q-fedavg(q=1)", "afl(form=local)", "term(alpha=1, weights=equal)", "p-fedavg(family=geometric)"]
+LIED_TO = [
+    "q-fedavg(q=1)",
+    "afl(form=local)",
+    "term(alpha=1, weights=equal)",
+    "p-fedavg(family=geometric)",
+]
 
 
-@pytest.mark.parametrize("text", [*LIED_TO[:2], *(pytest.param(text, marks=pytest.mark.slow) for text in LIED_TO[2:])])
+@pytest.mark.parametrize(
+    "text", [*LIED_TO[:2], *(pytest.param(text, marks=pytest.mark.slow) for text in LIED_TO[2:])]
+)
 def test_a_client_that_claims_a_huge_loss_is_bounded_and_flagged(text: str, tmp_path: Path):
     good = honest(text)
 
@@ -154,13 +194,17 @@ def test_a_client_that_claims_a_huge_loss_is_bounded_and_flagged(text: str, tmp_
         return found
 
     _, free = start(made(text, None), grid_of(answer), text)
-    _, bound = start(made(text, tmp_path / "run", caps=Caps(loss="5x", coefficient=0.4)), grid_of(answer), text)
+    _, bound = start(
+        made(text, tmp_path / "run", caps=Caps(loss="5x", coefficient=0.4)), grid_of(answer), text
+    )
     liar = [int(np.flatnonzero(row == 2)[0]) for row in free.cohort]
     assert max(free.weights[np.arange(ROUNDS), liar]) > 0.5
     assert max(bound.weights[np.arange(ROUNDS), liar]) <= 0.4 + 1e-6
     np.testing.assert_allclose(bound.weights.sum(1), 1.0, rtol=1e-5)
     _, flagged = read_exclusions(tmp_path / "run")
-    assert {one.flag.client for one in flagged if one.flag.what == "loss" and one.flag.said > 1e4} == {2}
+    assert {
+        one.flag.client for one in flagged if one.flag.what == "loss" and one.flag.said > 1e4
+    } == {2}
     page = (tmp_path / "run" / "report.html").read_text()
     section = page[page.index('<section id="left-out"') :].split("</section>")[0]
     assert "client 2" in section
@@ -169,6 +213,9 @@ def test_a_client_that_claims_a_huge_loss_is_bounded_and_flagged(text: str, tmp_
 
 def test_one_server_at_a_time_works_in_a_folder(tmp_path: Path):
     grid = grid_of(honest("fedavg"))
-    with folder_lock(tmp_path / "run"), pytest.raises(ValueError, match=r"is working in the folder .* or choose another folder\."):
+    with (
+        folder_lock(tmp_path / "run"),
+        pytest.raises(ValueError, match=r"is working in the folder .* or choose another folder\."),
+    ):
         start(made("fedavg", tmp_path / "run"), grid, "fedavg")
     assert not grid.asked

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from evenly.experiment.deployment import UNKNOWN, Exclusion
-from evenly.flower.messages import RoundRequest, TrainingReplies, metrics_bytes, quote_reasons, require_enough
+from evenly.flower.messages import (
+    RoundRequest,
+    TrainingReplies,
+    metrics_bytes,
+    quote_reasons,
+    require_enough,
+)
 
 
 def out(node: int, reason: str, client: int | None = None) -> Exclusion:
@@ -16,16 +22,22 @@ def out(node: int, reason: str, client: int | None = None) -> Exclusion:
 
 def test_every_reason_is_said_once_the_most_frequent_first():
     assert quote_reasons([out(10, "crashed")]) == "Node 10 (client 1) crashed."
-    assert quote_reasons([out(10, "lied"), out(20, "crashed"), out(30, "crashed")]) == (
-        "Node 20 (client 2), like 1 other, crashed. Node 10 (client 1) lied."
+    assert (
+        quote_reasons([out(10, "lied"), out(20, "crashed"), out(30, "crashed")])
+        == "Node 20 (client 2), like 1 other, crashed. Node 10 (client 1) lied."
     )
-    assert quote_reasons([out(k, "crashed", UNKNOWN) for k in (10, 20, 30)]) == "Node 10, like 2 others, crashed."
+    assert (
+        quote_reasons([out(k, "crashed", UNKNOWN) for k in (10, 20, 30)])
+        == "Node 10, like 2 others, crashed."
+    )
     assert quote_reasons([]) == ""
 
 
 def test_of_many_reasons_the_others_are_counted():
     many = [out(10 * k, f"said {k}") for k in range(1, 8)]
-    assert quote_reasons(many).endswith("Node 50 (client 5) said 5. 2 more were left out for other reasons.")
+    assert quote_reasons(many).endswith(
+        "Node 50 (client 5) said 5. 2 more were left out for other reasons."
+    )
     assert "more were left out" not in quote_reasons(many[:5])
     assert (
         quote_reasons([*many[:2], out(90, "said 2")], 1)
@@ -39,15 +51,32 @@ def test_metrics_may_be_as_large_as_tables_of_all_splits_and_some_more():
     assert metrics_bytes((3, 5)) == 8 * (4 * 3 * 5 * 5 + 2 * 3 * 5) + 2**24
 
 
-@pytest.mark.parametrize("least, chosen, heard, enough", [(2, 4, 2, True), (2, 4, 1, False), (9, 3, 3, True), (9, 3, 2, False),
-                                                          (0, 3, 1, True), (0, 3, 0, False), (1, 1, 1, True)])  # fmt: skip
-def test_a_round_needs_so_many_replies_or_all_that_were_chosen_and_at_least_one(least: int, chosen: int, heard: int, enough: bool):
-    setting: Any = SimpleNamespace(options=SimpleNamespace(min_train_nodes=least), algorithm=SimpleNamespace(label="fedavg"))
+@pytest.mark.parametrize(
+    "least, chosen, heard, enough",
+    [
+        (2, 4, 2, True),
+        (2, 4, 1, False),
+        (9, 3, 3, True),
+        (9, 3, 2, False),
+        (0, 3, 1, True),
+        (0, 3, 0, False),
+        (1, 1, 1, True),
+    ],
+)
+def test_a_round_needs_so_many_replies_or_all_that_were_chosen_and_at_least_one(
+    least: int, chosen: int, heard: int, enough: bool
+):
+    setting: Any = SimpleNamespace(
+        options=SimpleNamespace(min_train_nodes=least), algorithm=SimpleNamespace(label="fedavg")
+    )
     asked = RoundRequest(3, np.array([*range(chosen), 0]), ())
     came: Any = TrainingReplies(dict.fromkeys(range(heard)), [], [out(10, "crashed")])  # pyright: ignore[reportArgumentType]
     if enough:
         require_enough(setting, asked, came)
         return
-    said = rf"Round 3 of fedavg: at least {least} of the {chosen} chosen clients must .*, and {heard} did. Node 10"
+    said = (
+        rf"Round 3 of fedavg: at least {least} of the {chosen} chosen clients must .*, and {heard}"
+        r" did. Node 10"
+    )
     with pytest.raises(ValueError, match=said):
         require_enough(setting, asked, came)

@@ -1,4 +1,6 @@
-"""What a federation on this machine starts and asks, with Flower's programs replaced by notes of how they were called."""
+"""What a federation on this machine starts and asks, with Flower's programs replaced by notes of
+how they were called.
+"""
 
 import subprocess
 from collections.abc import Iterator
@@ -80,7 +82,10 @@ def test_everything_lies_in_one_folder(link: Loopback, machine: Machine, tmp_pat
     folder = tmp_path / "here"
     superlink, server = machine.started
     assert (superlink.name, server.name) == ("superlink", "serverapp")
-    assert (superlink.command[0], server.command[0]) == ("/bin/flower-superlink", "/bin/flower-superexec")
+    assert (superlink.command[0], server.command[0]) == (
+        "/bin/flower-superlink",
+        "/bin/flower-superexec",
+    )
     assert f"--ssl-certfile={folder}/certificates/server.pem" in superlink.command
     assert f"--port={link.port}" in superlink.command
     assert f"--root-certificates={folder}/certificates/ca.pem" in server.command
@@ -88,9 +93,17 @@ def test_everything_lies_in_one_folder(link: Loopback, machine: Machine, tmp_pat
     assert secret in superlink.command
     assert secret in server.command
     assert len((folder / "keys" / "superexec.secret").read_bytes()) == 32
-    assert [one.log for one in machine.started] == [folder / "logs" / "superlink.log", folder / "logs" / "serverapp.log"]
-    assert {one.env["FLWR_HOME"] for one in machine.started} == {str(folder / "homes" / "superlink")}
-    assert f'address = "127.0.0.1:{link.port}"' in (folder / "homes" / "superlink" / "config.toml").read_text()
+    assert [one.log for one in machine.started] == [
+        folder / "logs" / "superlink.log",
+        folder / "logs" / "serverapp.log",
+    ]
+    assert {one.env["FLWR_HOME"] for one in machine.started} == {
+        str(folder / "homes" / "superlink")
+    }
+    assert (
+        f'address = "127.0.0.1:{link.port}"'
+        in (folder / "homes" / "superlink" / "config.toml").read_text()
+    )
     assert (server.env["OWN"], server.env["FLWR_TELEMETRY_ENABLED"]) == ("1", "0")
     assert not (folder / "certificates" / "ca.key").exists()
 
@@ -100,15 +113,26 @@ def test_logs_can_lie_elsewhere(machine: Machine, tmp_path: Path):
         assert {one.log.parent for one in machine.started} == {tmp_path / "there"}
 
 
-def test_supernodes_are_registered_started_and_known_by_their_number(link: Loopback, machine: Machine, tmp_path: Path):
-    assert link.connect({"client-0": {"partition-id": 0, "client": "St. Mary's"}, "client-1": {}}) == {"client-0": 4711, "client-1": 4711}
+def test_supernodes_are_registered_started_and_known_by_their_number(
+    link: Loopback, machine: Machine, tmp_path: Path
+):
+    assert link.connect(
+        {"client-0": {"partition-id": 0, "client": "St. Mary's"}, "client-1": {}}
+    ) == {"client-0": 4711, "client-1": 4711}
     keys = tmp_path / "here" / "keys"
-    assert machine.asked == [["/bin/flwr", "supernode", "register", f"{keys}/client-{k}.pub", "loopback"] for k in range(2)]
+    assert machine.asked == [
+        ["/bin/flwr", "supernode", "register", f"{keys}/client-{k}.pub", "loopback"]
+        for k in range(2)
+    ]
     first, second = machine.started[2:]
     assert first.command[0] == "/bin/flower-supernode"
     assert f"--auth-supernode-private-key={keys}/client-0" in first.command
     assert '--node-config=partition-id=0 client="St. Mary\'s"' in first.command
-    assert first.env["FLWR_HOME"] != second.env["FLWR_HOME"] == str(tmp_path / "here" / "homes" / "client-1")
+    assert (
+        first.env["FLWR_HOME"]
+        != second.env["FLWR_HOME"]
+        == str(tmp_path / "here" / "homes" / "client-1")
+    )
     assert list(link.nodes) == ["client-0", "client-1"]
 
 
@@ -125,22 +149,39 @@ def test_a_key_that_is_there_is_used(link: Loopback, machine: Machine, tmp_path:
         link.wait_connected("client-9")
 
 
-def test_runs_are_begun_in_the_home_of_the_superlink_and_their_status_is_read_by_number(link: Loopback, machine: Machine, tmp_path: Path):
+def test_runs_are_begun_in_the_home_of_the_superlink_and_their_status_is_read_by_number(
+    link: Loopback, machine: Machine, tmp_path: Path
+):
     run = link.run(tmp_path / "app", {"rounds": 2, "folder": "a b"})
-    command = ["/bin/flwr", "run", str(tmp_path / "app"), "loopback", "--stream", "--run-config=rounds=2", '--run-config=folder="a b"']
+    command = [
+        "/bin/flwr",
+        "run",
+        str(tmp_path / "app"),
+        "loopback",
+        "--stream",
+        "--run-config=rounds=2",
+        '--run-config=folder="a b"',
+    ]
     assert machine.started[-1].command == command
     assert machine.started[-1].env["FLWR_HOME"] == str(tmp_path / "here" / "homes" / "superlink")
-    machine.prints = '{"runs": [{"run-id": 4, "status": "running"}, {"run-id": 815, "status": "finished:failed", "status-details": "why"}]}'
+    machine.prints = (
+        '{"runs": [{"run-id": 4, "status": "running"}, {"run-id": 815, "status": "finished:failed",'
+        ' "status-details": "why"}]}'
+    )
     assert link.status(run) == [("finished:failed", "why")]
     with pytest.raises(ProcessError, match="did not start"):
         link.status(machine.started[-1]._replace(said="no such app"))  # pyright: ignore[reportArgumentType]
 
 
-def test_what_flower_complains_of_is_told(link: Loopback, machine: Machine, monkeypatch: pytest.MonkeyPatch):
+def test_what_flower_complains_of_is_told(
+    link: Loopback, machine: Machine, monkeypatch: pytest.MonkeyPatch
+):
     machine.prints = "fine"
     assert link.flwr("list") == "fine"
     machine.status, machine.complains = 2, "no such run"
-    with pytest.raises(ProcessError, match=r"`flwr list` failed: no such run Read .*superlink\.log"):
+    with pytest.raises(
+        ProcessError, match=r"`flwr list` failed: no such run Read .*superlink\.log"
+    ):
         link.flwr("list")
 
     def slow(*_: Any, **__: Any) -> None:
@@ -158,15 +199,22 @@ def test_all_is_stopped_at_the_end_the_last_first(machine: Machine, tmp_path: Pa
     assert made.nodes == {}
 
 
-def test_what_was_started_is_stopped_if_the_superlink_does_not_answer(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_was_started_is_stopped_if_the_superlink_does_not_answer(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(Loopback, "_healthy", lambda self: False)
-    with pytest.raises(ProcessError, match="not answering on its port"), Loopback(tmp_path / "here"):
+    with (
+        pytest.raises(ProcessError, match="not answering on its port"),
+        Loopback(tmp_path / "here"),
+    ):
         pass
     assert machine.stopped == ["superlink"]
 
 
 @pytest.mark.parametrize("status, healthy", [(200, True), (204, False), (503, False)])
-def test_a_superlink_is_healthy_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, healthy: bool):
+def test_a_superlink_is_healthy_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, healthy: bool
+):
     made = Loopback(tmp_path)
     made.certificates, made.address = loopback.make_certificates(tmp_path), "127.0.0.1:1"
     answer: Any = SimpleNamespace(status=status)

@@ -1,4 +1,6 @@
-"""The benchmark of a lying client measures what it says, and its page claims no more than was measured."""
+"""The benchmark of a lying client measures what it says, and its page claims no more than was
+measured.
+"""
 
 import importlib
 from pathlib import Path
@@ -15,7 +17,8 @@ def test_one_lie_takes_the_model_and_caps_give_it_back(monkeypatch: pytest.Monke
     bench = importlib.import_module("lying_client")
     case = next(case for case in bench.CASES if case.method == "q-fedavg(q=1)")
     honest, lying, capped = (
-        bench.run(case, 0, lies=lies, caps=caps, length=6) for lies, caps in ((False, None), (True, None), (True, bench.CAPS))
+        bench.run(case, 0, lies=lies, caps=caps, length=6)
+        for lies, caps in ((False, None), (True, None), (True, bench.CAPS))
     )
     assert honest.weight == pytest.approx(5, abs=3)
     assert lying.weight > 95
@@ -24,11 +27,24 @@ def test_one_lie_takes_the_model_and_caps_give_it_back(monkeypatch: pytest.Monke
 
 
 def test_the_sentences_of_the_page_agree_with_the_figures():
-    def row(method: str, lie: str, honest: float, lying: float, capped: float, weight: float) -> dict:
-        found = {"honest": (5.0, honest), "honest, capped": (5.0, honest), "lying": (weight, lying), "capped": (9.0, capped)}
-        return {"method": method, "lie": lie} | {how: {"weight": w, "average": a} for how, (w, a) in found.items()}
+    def row(
+        method: str, lie: str, honest: float, lying: float, capped: float, weight: float
+    ) -> dict:
+        found = {
+            "honest": (5.0, honest),
+            "honest, capped": (5.0, honest),
+            "lying": (weight, lying),
+            "capped": (9.0, capped),
+        }
+        return {"method": method, "lie": lie} | {
+            how: {"weight": w, "average": a} for how, (w, a) in found.items()
+        }
 
-    rows = [row("a", "rows", 80, 20, 79, 99), row("b", "huge loss", 80, 70, 75, 20), row("c", "update", 80, 30, 60, 5)]
+    rows = [
+        row("a", "rows", 80, 20, 79, 99),
+        row("b", "huge loss", 80, 70, 75, 20),
+        row("c", "update", 80, 30, 60, 5),
+    ]
     first, second, third = lying_client_sentences({"rows": rows, "clients": 20})
     assert "more than half of all weight in 1 of 2 cases" in first
     assert "under a: 80.0 % become 20.0 %" in first

@@ -20,13 +20,21 @@ def config(folder: Path) -> dict:
 def test_an_app_of_one_round_is_written_and_listed(tmp_path: Path):
     folder = tmp_path / "My Ward"
     written = write_synthetic_app(folder, rounds=1)
-    assert {path.relative_to(folder).as_posix() for path in written} == {"pyproject.toml", "README.md", *(f"my_ward/{n}" for n in CODE)}
+    assert {path.relative_to(folder).as_posix() for path in written} == {
+        "pyproject.toml",
+        "README.md",
+        *(f"my_ward/{n}" for n in CODE),
+    }
     assert all(path.is_file() for path in written)
     told = config(folder)
     assert told["project"]["name"] == "my-ward"
-    assert {key: told["tool"]["flwr"]["app"]["config"][key] for key in ("method", "rounds", "clients")} == {
-        "method": "q-fedavg(q=1)", "rounds": 1, "clients": 3,
-    }  # fmt: skip
+    assert {
+        key: told["tool"]["flwr"]["app"]["config"][key] for key in ("method", "rounds", "clients")
+    } == {
+        "method": "q-fedavg(q=1)",
+        "rounds": 1,
+        "clients": 3,
+    }
     assert told["tool"]["flwr"]["app"]["fab-include"] == ["my_ward/*.py"]
     assert "evenly" not in told["tool"]
     assert list(read_app(folder).nodes) == ["client-0", "client-1", "client-2"]
@@ -41,8 +49,8 @@ def test_an_app_without_rounds_is_refused(tmp_path: Path, rounds: int):
 
 
 NAMES = {
-    "ward": "ward", "North & South": "north-south", "2 wards": "app-2-wards", "class": "app-class", "fedavg": "app-fedavg",
-    "evenly": "app-evenly", "flwr": "app-flwr", "---": "app", "w4": "w4",
+    "ward": "ward", "North & South": "north-south", "2 wards": "app-2-wards", "class": "app-class",
+    "fedavg": "app-fedavg", "evenly": "app-evenly", "flwr": "app-flwr", "---": "app", "w4": "w4",
 }  # fmt: skip
 
 
@@ -74,11 +82,17 @@ def people() -> pd.DataFrame:
     )
 
 
-@pytest.mark.parametrize("sensitive, method", [((), "q-fedavg(q=1)"), (("sex",), "fairfed(metric=eod)+reweigh")])
-def test_an_app_on_a_table_has_a_schema_and_a_method_that_fits(tmp_path: Path, sensitive: tuple[str, ...], method: str):
+@pytest.mark.parametrize(
+    "sensitive, method", [((), "q-fedavg(q=1)"), (("sex",), "fairfed(metric=eod)+reweigh")]
+)
+def test_an_app_on_a_table_has_a_schema_and_a_method_that_fits(
+    tmp_path: Path, sensitive: tuple[str, ...], method: str
+):
     table, folder = tmp_path / "people.csv", tmp_path / "apps" / "ward"
     people().to_csv(table, index=False)
-    federation = Federation.from_frame(people(), client="hospital", label="returned", sensitive=[*sensitive])
+    federation = Federation.from_frame(
+        people(), client="hospital", label="returned", sensitive=[*sensitive]
+    )
     given = {"client": "hospital", "label": "returned", "sensitive": sensitive}
     written = write_table_app(folder, table, federation, **given)  # pyright: ignore[reportArgumentType]
     assert written[-1] == folder / "ward" / "schema.json"
@@ -86,11 +100,20 @@ def test_an_app_on_a_table_has_a_schema_and_a_method_that_fits(tmp_path: Path, s
     told = config(folder)["tool"]
     assert told["evenly"]["table"] == "../../people.csv"
     assert told["flwr"]["app"]["fab-include"] == ["ward/*.py", "ward/*.json"]
-    assert (told["flwr"]["app"]["config"]["method"], told["flwr"]["app"]["config"]["clients"]) == (method, 3)
+    assert (told["flwr"]["app"]["config"]["method"], told["flwr"]["app"]["config"]["clients"]) == (
+        method,
+        3,
+    )
     assert f'client="{federation.names[0]}"' in (folder / "README.md").read_text()
-    assert list(read_app(folder, 3).nodes) == list(read_app(folder).nodes) == ["client-0-St--Mary-s", "client-1-north", "client-2-w-st"]
+    assert (
+        list(read_app(folder, 3).nodes)
+        == list(read_app(folder).nodes)
+        == ["client-0-St--Mary-s", "client-1-north", "client-2-w-st"]
+    )
     assert [node["client"] for node in read_app(folder, 1).nodes.values()] == ["St. Mary's"]
-    with pytest.raises(ValueError, match="clients must be at most 3, the number of clients in the table, got 4"):
+    with pytest.raises(
+        ValueError, match="clients must be at most 3, the number of clients in the table, got 4"
+    ):
         read_app(folder, 4)
     written[-1].unlink()  # without what was agreed, clients have only numbers
     assert list(read_app(folder).nodes) == ["client-0", "client-1", "client-2"]
@@ -98,17 +121,30 @@ def test_an_app_on_a_table_has_a_schema_and_a_method_that_fits(tmp_path: Path, s
 
 def test_a_method_that_is_named_is_taken(tmp_path: Path):
     federation = Federation.from_frame(people(), client="hospital", label="returned")
-    write_table_app(tmp_path / "ward", tmp_path / "people.csv", federation, client="hospital", label="returned", method="fedavg")
+    write_table_app(
+        tmp_path / "ward",
+        tmp_path / "people.csv",
+        federation,
+        client="hospital",
+        label="returned",
+        method="fedavg",
+    )
     assert config(tmp_path / "ward")["tool"]["flwr"]["app"]["config"]["method"] == "fedavg"
 
 
 @pytest.mark.parametrize("name, components", [("''", "{serverapp = 'a:b'}"), ("'x'", "{}")])
-def test_a_project_without_a_name_or_an_app_is_no_flower_app(tmp_path: Path, name: str, components: str):
-    (tmp_path / "pyproject.toml").write_text(f"[project]\nname = {name}\n[tool.flwr.app]\ncomponents = {components}\n")
+def test_a_project_without_a_name_or_an_app_is_no_flower_app(
+    tmp_path: Path, name: str, components: str
+):
+    (tmp_path / "pyproject.toml").write_text(
+        f"[project]\nname = {name}\n[tool.flwr.app]\ncomponents = {components}\n"
+    )
     with pytest.raises(ValueError, match="does not describe a Flower app"):
         read_app(tmp_path)
 
 
 def test_an_app_that_says_nothing_of_clients_has_two(tmp_path: Path):
-    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n[tool.flwr.app.components]\nclientapp = 'x.client:app'\n")
+    (tmp_path / "pyproject.toml").write_text(
+        "[project]\nname = 'x'\n[tool.flwr.app.components]\nclientapp = 'x.client:app'\n"
+    )
     assert [*read_app(tmp_path).nodes] == ["client-0", "client-1"]

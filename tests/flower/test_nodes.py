@@ -30,32 +30,50 @@ class Slow:
         self.slept, self.now = self.slept + 1, self.now + 5.0
 
 
-def test_it_is_told_at_once_and_then_every_ten_seconds_who_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+def test_it_is_told_at_once_and_then_every_ten_seconds_who_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+):
     said: list[Any] = []
     monkeypatch.setattr(roster, "LOG", SimpleNamespace(info=lambda _, *words: said.append(words)))
     grid = Slow(0, 1, 1, 2, 2, 3)
     monkeypatch.setattr(roster, "time", grid)
     assert wait_for_nodes(grid, 3) == [0, 1, 2]
-    assert said == [(0, 3), (2, 3)]  # after 0 and 15 seconds: at 10 it has not been longer than that
+    # after 0 and 15 seconds: at 10 it has not been longer than that
+    assert said == [(0, 3), (2, 3)]
     assert wait_for_nodes(Slow(2), 2) == [0, 1]
 
 
 def told(node: int, client: int | None = None, **more: Any) -> CensusReply:
-    given = {"name": None, "labels": (), "groups": (), "unprivileged": None, "favourable": None, "client_group": None, **more}
+    given = {
+        "name": None,
+        "labels": (),
+        "groups": (),
+        "unprivileged": None,
+        "favourable": None,
+        "client_group": None,
+        **more,
+    }
     return CensusReply(node, 3, np.array([[1, 2]]), client, **given)
 
 
 def test_who_says_nothing_has_the_first_group_unprivileged_and_the_second_label_favourable():
     roll = roll_of([told(5), told(9)])
     assert (roll.census.unprivileged, roll.census.favourable) == ((0,), 1)
-    assert (roll.names, roll.numbers, roll.numbered, roll.has_census) == (("client 0", "client 1"), (), False, True)
+    assert (roll.names, roll.numbers, roll.numbered, roll.has_census) == (
+        ("client 0", "client 1"),
+        (),
+        False,
+        True,
+    )
     assert (roll.number(9), roll.number(7)) == (1, None)
     other = roll_of([told(5), told(9, unprivileged=(2,), favourable=0)])
     assert (other.census.unprivileged, other.census.favourable) == ((2,), 0)
 
 
 @pytest.mark.parametrize("numbers, gaps", [((1, 0), False), ((0, 2), True), ((None, None), False)])
-def test_gaps_between_numbers_are_told(numbers: Any, gaps: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+def test_gaps_between_numbers_are_told(
+    numbers: Any, gaps: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     roll_of([told(5, numbers[0]), told(9, numbers[1])])
     assert ("Some client numbers are missing" in caplog.text) == gaps
@@ -74,7 +92,9 @@ def test_clients_may_join_where_nothing_is_kept_for_each(text: str, may: bool):
 
 
 def test_rank_clustering_compares_one_layer_or_all():
-    """In the first layer clients 0 and 1 agree, in the second clients 0 and 3; client 2 did not answer."""
+    """In the first layer clients 0 and 1 agree, in the second clients 0 and 3; client 2 did not
+    answer.
+    """
     up, down = np.arange(6), np.arange(6)[::-1].copy()
     places = {0: [up, up], 1: [up, down], 3: [down, up]}
     drawn = np.array([0, 0, 1, 0], np.int32)

@@ -1,4 +1,6 @@
-"""How long a process may take: to come to something, and to end. Time is counted, not waited for."""
+"""How long a process may take: to come to something, and to end. Time is counted, not
+waited for.
+"""
 
 import signal
 from collections.abc import Callable
@@ -9,7 +11,17 @@ from typing import Any
 import pytest
 
 from evenly.flower.deploy import loopback
-from evenly.flower.deploy.loopback import GRACE, Process, ProcessError, free_ports, interruptible, start, stop, unhurried, wait_until
+from evenly.flower.deploy.loopback import (
+    GRACE,
+    Process,
+    ProcessError,
+    free_ports,
+    interruptible,
+    start,
+    stop,
+    unhurried,
+    wait_until,
+)
 
 
 class Clock:
@@ -27,7 +39,9 @@ class Clock:
 
 
 class Stubborn:
-    """A process that ends so many seconds after SIGTERM, or at once after SIGKILL; everything that reaches it is noted."""
+    """A process that ends so many seconds after SIGTERM, or at once after SIGKILL; everything that
+    reaches it is noted.
+    """
 
     pid = 12345
 
@@ -58,12 +72,18 @@ class Stubborn:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[float], tuple[Process, Stubborn, Clock]]:
+def made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[float], tuple[Process, Stubborn, Clock]]:
     def make(needs: float) -> tuple[Process, Stubborn, Clock]:
         clock = Clock()
         popen = Stubborn(clock, needs)
         monkeypatch.setattr(loopback, "time", clock)
-        monkeypatch.setattr(loopback.os, "killpg", lambda group, number: popen.receive(number) if group == popen.pid else None)
+        monkeypatch.setattr(
+            loopback.os,
+            "killpg",
+            lambda group, number: popen.receive(number) if group == popen.pid else None,
+        )
         (tmp_path / "log").write_text("what it said\n")
         anything: Any = popen
         return Process("node", anything, tmp_path / "log"), popen, clock
@@ -104,7 +124,11 @@ def test_a_process_that_has_ended_is_left_alone(made: Any):
 def test_what_does_not_come_in_time_is_told_with_the_log(made: Any):
     process, _, clock = made(60)
     with pytest.raises(
-        ProcessError, match=r"node did not reach this point within 5 seconds: listening\. Read .*log, which ends with:\n  what"
+        ProcessError,
+        match=(
+            r"node did not reach this point within 5 seconds: listening\. Read .*log, which ends"
+            r" with:\n  what"
+        ),
     ):
         wait_until(lambda: False, process, 5.0, "listening")
     assert 5.0 < clock.now - 1000.0 < 5.2
@@ -123,11 +147,17 @@ def test_a_process_that_ends_before_is_told_at_once(made: Any):
         wait_until(lambda: False, process, 5.0, "listening")
     assert clock.now == 1000.0
     said = iter([False, True, True])
-    wait_until(lambda: next(said), process, 5.0, "listening")  # what it said last may be what was waited for
+    # what it said last may be what was waited for
+    wait_until(lambda: next(said), process, 5.0, "listening")
 
 
 def test_a_real_process_and_what_it_started_are_stopped(tmp_path: Path):
-    process = start("shell", ["/bin/sh", "-c", "sleep 60 & echo ready; wait"], tmp_path / "log", {"PATH": "/usr/bin:/bin"})
+    process = start(
+        "shell",
+        ["/bin/sh", "-c", "sleep 60 & echo ready; wait"],
+        tmp_path / "log",
+        {"PATH": "/usr/bin:/bin"},
+    )
     try:
         wait_until(lambda: "ready" in process.text(), process, 20.0, "being ready")
     finally:
@@ -152,10 +182,16 @@ def test_signals_are_held_back_in_the_main_thread_and_then_as_before():
     with unhurried():
         assert [signal.getsignal(number) for number in numbers] == [signal.SIG_IGN] * 3
         other = ThreadPoolExecutor(1)
-        assert other.submit(lambda: [None for _ in range(2) if _entered(interruptible)]).result(5) == [None, None]
+        assert other.submit(lambda: [None for _ in range(2) if _entered(interruptible)]).result(
+            5
+        ) == [None, None]
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
     with interruptible():
-        assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGHUP) == signal.default_int_handler
+        assert (
+            signal.getsignal(signal.SIGTERM)
+            == signal.getsignal(signal.SIGHUP)
+            == signal.default_int_handler
+        )
         assert signal.getsignal(signal.SIGINT) == before[0]
     assert [signal.getsignal(number) for number in numbers] == before
 

@@ -87,7 +87,10 @@ def test_accuracies_alone_are_enough(tmp_path):
 def test_the_report_says_who_was_left_out_and_who_was_flagged(folder):
     page = (folder / "report.html").read_text()
     assert '<section id="left-out"' in page
-    assert "3 of 20 requested updates did not arrive or did not count, and 3 further replies. This affects 1 of 5 clients." in page
+    assert (
+        "3 of 20 requested updates did not arrive or did not count, and 3 further replies. This"
+        " affects 1 of 5 clients." in page
+    )
     assert "training 2–4; evaluation 2–4" in page
     assert "did not answer in time" in page
     assert "its loss" in page
@@ -98,7 +101,9 @@ def test_rows_beyond_a_cap_are_whole_numbers_and_those_of_the_census_are_said_to
     comparison = open_results(folder)
     assert comparison.incidents is not None
     claims = tuple(RoundFlag(t, Flag(1, "examples", 45_000.0, 675.0)) for t in (0, 1, 2))
-    section = section_of(comparison._replace(incidents=comparison.incidents._replace(flagged=claims)))
+    section = section_of(
+        comparison._replace(incidents=comparison.incidents._replace(flagged=claims))
+    )
     assert "census, 1–2" in section
     assert "45,000" in section
 
@@ -213,11 +218,29 @@ def test_of_several_models_each_client_counts_in_its_own():
 def test_tables_of_another_shape_are_not_counted_with_the_others():
     def said(client: int, shape: tuple[int, ...] | None) -> ClientEvaluation:
         table = None if shape is None else np.ones(shape, int)
-        return ClientEvaluation(client, {"test": {"examples": 8, "loss": 0.1, "table": table, "correct": 4 if table is None else None}}, {})
+        return ClientEvaluation(
+            client,
+            {
+                "test": {
+                    "examples": 8,
+                    "loss": 0.1,
+                    "table": table,
+                    "correct": 4 if table is None else None,
+                }
+            },
+            {},
+        )
 
-    kept, strange = comparable_evaluations([said(0, (2, 2, 2)), said(1, (2, 2, 2)), said(2, (1, 3, 3)), said(3, None)], 5, {2: 102, 3: 103})
+    kept, strange = comparable_evaluations(
+        [said(0, (2, 2, 2)), said(1, (2, 2, 2)), said(2, (1, 3, 3)), said(3, None)],
+        5,
+        {2: 102, 3: 103},
+    )
     assert [reply.client for reply in kept] == [0, 1]
-    assert [(one.node, one.client, one.round, one.phase) for one in strange] == [(102, 2, 5, "evaluate"), (103, 3, 5, "evaluate")]
+    assert [(one.node, one.client, one.round, one.phase) for one in strange] == [
+        (102, 2, 5, "evaluate"),
+        (103, 3, 5, "evaluate"),
+    ]
     assert "sent a table of shape [1, 3, 3], where the others send [2, 2, 2]" in strange[0].reason
     assert comparable_evaluations([said(0, None), said(1, (1, 2, 2))], 1, {})[1] == []
 
@@ -227,11 +250,17 @@ def test_a_table_of_one_label_beside_an_accuracy_is_read(tmp_path):
     kept.record_round(1, [0, 1], [0.5, 0.5], examples={0: 8, 1: 8})
     only = {"examples": 8, "loss": 0.1, "table": np.full((1, 1, 1), 8), "correct": None}
     kept.record_evaluation(
-        1, [ClientEvaluation(0, {"test": only}, {}), ClientEvaluation(1, {"test": {**only, "table": None, "correct": 4}}, {})]
+        1,
+        [
+            ClientEvaluation(0, {"test": only}, {}),
+            ClientEvaluation(1, {"test": {**only, "table": None, "correct": 4}}, {}),
+        ],
     )
     kept.write()
     comparison = open_results(tmp_path / "run")
-    np.testing.assert_allclose(accuracy(comparison.runs[0].trace.tables[-1, SPLITS.index("test")])[:2], [1.0, 0.5])
+    np.testing.assert_allclose(
+        accuracy(comparison.runs[0].trace.tables[-1, SPLITS.index("test")])[:2], [1.0, 0.5]
+    )
     assert "Who was left out" in render(comparison)
 
 
@@ -272,7 +301,12 @@ def test_what_clients_say_cannot_change_the_page(tmp_path):
 def test_updates_that_are_not_finite_are_counted_as_in_a_simulation():
     kept = recorder(None)
     one_round(kept, 1)
-    kept.record_round(2, [0, 1], [1.0, 0.0], left_out=[Exclusion(101, 1, 2, "sent NaN or infinity in array 'w'", "unusable arrays")])
+    kept.record_round(
+        2,
+        [0, 1],
+        [1.0, 0.0],
+        left_out=[Exclusion(101, 1, 2, "sent NaN or infinity in array 'w'", "unusable arrays")],
+    )
     assert kept.trace().excluded.tolist() == [0, 1, 0, 0, 0]
 
 
@@ -288,19 +322,37 @@ def test_a_damaged_round_is_named(tmp_path):
 def test_rows_are_tidy(folder):
     rows = list(tidy_rows(open_results(folder)))
     assert {row["label"] for row in rows} == {"q-fedavg(q=1)"}
-    assert any(row["level"] == "client" and row["name"] == "hospital 3" and row["metric"] == "accuracy" for row in rows)
+    assert any(
+        row["level"] == "client" and row["name"] == "hospital 3" and row["metric"] == "accuracy"
+        for row in rows
+    )
 
 
 def test_a_round_keeps_what_clients_said_and_the_time_of_both_halves(tmp_path):
     kept = recorder(tmp_path / "run", groups=False)
     kept.record_round(1, [2, 0, 1], [0.5, 0.5, 0.0], examples={2: 7, 0: 9}, seconds=2.0)
-    kept.record_evaluation(1, [ClientEvaluation(0, {"test": {"examples": 4, "loss": 0.1, "table": None, "correct": 2}}, {})], seconds=0.5)
+    kept.record_evaluation(
+        1,
+        [
+            ClientEvaluation(
+                0, {"test": {"examples": 4, "loss": 0.1, "table": None, "correct": 2}}, {}
+            )
+        ],
+        seconds=0.5,
+    )
     kept.write()
     (done,) = read_rounds(tmp_path / "run")
     assert done.examples.tolist() == [7, 9, 0]
     assert done.seconds == 2.5
     assert json.loads((tmp_path / "run" / "run.json").read_text())["seconds"] == 2.5
-    kept.record_evaluation(2, [ClientEvaluation(0, {"test": {"examples": 4, "loss": 0.1, "table": None, "correct": 3}}, {})])
+    kept.record_evaluation(
+        2,
+        [
+            ClientEvaluation(
+                0, {"test": {"examples": 4, "loss": 0.1, "table": None, "correct": 3}}, {}
+            )
+        ],
+    )
     kept.write()
     assert [len(one.cohort) for one in read_rounds(tmp_path / "run")] == [3, 0]
     incidents = kept.comparison().incidents
@@ -334,7 +386,10 @@ def test_no_report_is_written_of_a_run_that_failed_or_was_not_evaluated(how, eva
 
 def test_as_many_tables_as_accuracies_stay_tables():
     table = {"examples": 8, "loss": 0.1, "table": np.full((1, 2, 2), 2), "correct": None}
-    replies = [ClientEvaluation(0, {"test": table}, {}), ClientEvaluation(1, {"test": {**table, "table": None, "correct": 4}}, {})]
+    replies = [
+        ClientEvaluation(0, {"test": table}, {}),
+        ClientEvaluation(1, {"test": {**table, "table": None, "correct": 4}}, {}),
+    ]
     kept, strange = comparable_evaluations(replies, 1, {})
     assert kept == replies
     assert strange == []
@@ -342,7 +397,9 @@ def test_as_many_tables_as_accuracies_stay_tables():
 
 def test_a_deployment_names_its_sampling_and_its_caps():
     made = algorithm("fedavg+weighted(clients=3)")
-    found = deployment_of(made, Seeds(), [], notation="fedavg+weighted(clients=3)+reweigh", caps=Caps(loss="3x"))
+    found = deployment_of(
+        made, Seeds(), [], notation="fedavg+weighted(clients=3)+reweigh", caps=Caps(loss="3x")
+    )
     assert (found.sampling, found.caps) == ("weighted(clients=3)", {"loss": "3x"})
     plain = deployment_of(made, Seeds(), [], notation="fedavg+reweigh")
     assert (plain.sampling, plain.caps, deployment_of(made, Seeds(), []).sampling) == ("", {}, "")

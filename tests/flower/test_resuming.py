@@ -16,7 +16,9 @@ from evenly.flower.checkpoint import NAME, claim, load, rounds_done, save
 from evenly.types import Seeds, Several
 from tests.flower.deployments import deployment
 
-CENSUS = Census(np.array([30, 50, 20]), np.array([[[10, 5], [5, 10]], [[20, 10], [10, 10]], [[5, 5], [5, 5]]]))
+CENSUS = Census(
+    np.array([30, 50, 20]), np.array([[[10, 5], [5, 10]], [[20, 10], [10, 10]], [[5, 5], [5, 5]]])
+)
 
 
 def saved(folder, state, run: Deployment | None = None, **more):
@@ -37,13 +39,18 @@ def alike(a, b) -> None:
 def fresh(text: str) -> aggregation.ServerState:
     made = algorithm(text)
     groups = made.rule.groups if isinstance(made.rule, Several) and made.rule.apart else 0
-    model = [np.ones((*([groups] if groups else []), 4, 2), np.float32), np.zeros((*([groups] if groups else []), 2), np.float32)]
+    model = [
+        np.ones((*([groups] if groups else []), 4, 2), np.float32),
+        np.zeros((*([groups] if groups else []), 2), np.float32),
+    ]
     if made.network is not None:
         model = [np.arange(8, dtype=np.float32)]
     return aggregation.first_state(made, model, CENSUS)
 
 
-@pytest.mark.parametrize("text", [m.example or m.name for m in METHODS.values() if m.combine is None])
+@pytest.mark.parametrize(
+    "text", [m.example or m.name for m in METHODS.values() if m.combine is None]
+)
 def test_every_methods_state_comes_back_to_the_bit(text, tmp_path):
     state = fresh(text)
     saved(tmp_path, state)
@@ -53,7 +60,9 @@ def test_every_methods_state_comes_back_to_the_bit(text, tmp_path):
     alike(found.state, state)
 
 
-@pytest.mark.parametrize("server", ["server-adam(learning_rate=0.1)", "server-momentum(learning_rate=0.1)"])
+@pytest.mark.parametrize(
+    "server", ["server-adam(learning_rate=0.1)", "server-momentum(learning_rate=0.1)"]
+)
 def test_an_optimisers_state_comes_back(server, tmp_path):
     state = fresh(f"fedavg+{server}")
     moved = state._replace(server=jax.tree.map(lambda leaf: leaf + 1, state.server))
@@ -91,10 +100,18 @@ def test_nothing_kept_is_nothing_found(tmp_path):
     "other, words",
     [
         (deployment("fedavg"), r"the method differs, there q-fedavg\(q=1\), here fedavg"),
-        (deployment(seeds=Seeds.all(1)), "the setting of seeds differs, there .*'cohort': 0.* here .*'cohort': 1"),
         (
-            dataclasses.replace(deployment(), arrays=[["w", [10, 3], "float32"], ["b", [3], "float32"]]),
-            r"the form of the model differs, there \['w', \[10, 2\], 'float32'\], here \['w', \[10, 3\], 'float32'\]",
+            deployment(seeds=Seeds.all(1)),
+            "the setting of seeds differs, there .*'cohort': 0.* here .*'cohort': 1",
+        ),
+        (
+            dataclasses.replace(
+                deployment(), arrays=[["w", [10, 3], "float32"], ["b", [3], "float32"]]
+            ),
+            (
+                r"the form of the model differs, there \['w', \[10, 2\], 'float32'\], here \['w',"
+                r" \[10, 3\], 'float32'\]"
+            ),
         ),
         (
             dataclasses.replace(deployment(), arrays=[["w", [10, 2], "float32"]]),
@@ -130,13 +147,18 @@ def test_other_folders_are_refused(tmp_path):
         claim(tmp_path / "file", deployment())
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / "plan.json").write_text('{"schema": 99}')
-    with pytest.raises(ValueError, match=r"was written by a newer version of evenly.* Nothing was changed"):
+    with pytest.raises(
+        ValueError, match=r"was written by a newer version of evenly.* Nothing was changed"
+    ):
         claim(tmp_path / "newer", deployment())
 
 
 def test_a_state_of_other_clients_is_refused(tmp_path):
     saved(tmp_path, {"lambda": np.ones(5, np.float32)})
-    with pytest.raises(ValueError, match=r"an array float32\[5\], where float32\[6\] is needed.*same number of clients"):
+    with pytest.raises(
+        ValueError,
+        match=r"an array float32\[5\], where float32\[6\] is needed.*same number of clients",
+    ):
         load(tmp_path, deployment(), {"lambda": np.ones(6, np.float32)})
     with pytest.raises(ValueError, match="1 arrays, where 2 are needed"):
         load(tmp_path, deployment(), {"a": np.ones(5, np.float32), "b": 1})
@@ -182,5 +204,10 @@ def test_the_format_is_1_and_a_newer_one_is_refused(tmp_path):
 
 def test_every_difference_between_two_runs_is_named(tmp_path):
     claim(tmp_path, deployment())
-    with pytest.raises(ValueError, match=r"the method differs, there q-fedavg\(q=1\), here fedavg \(the setting of seeds too\)\."):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"the method differs, there q-fedavg\(q=1\), here fedavg \(the setting of seeds too\)\."
+        ),
+    ):
         claim(tmp_path, deployment("fedavg", seeds=Seeds.all(1)))

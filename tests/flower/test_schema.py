@@ -1,4 +1,6 @@
-"""A client that has only its own rows and the schema encodes and splits them as a simulation on the whole table does."""
+"""A client that has only its own rows and the schema encodes and splits them as a simulation on the
+whole table does.
+"""
 
 from pathlib import Path
 
@@ -18,10 +20,22 @@ ROLES = {"client": "hospital", "label": "returned", "sensitive": ("sex", "race")
 def frame() -> pd.DataFrame:
     draw, n = np.random.Generator(np.random.Philox(3)), 300
     people = {
-        name: draw.choice(values, n) for name, values in {"hospital": ["9", "10", "11"], "sex": ["f", "m"], "race": ["a", "b"]}.items()
+        name: draw.choice(values, n)
+        for name, values in {
+            "hospital": ["9", "10", "11"],
+            "sex": ["f", "m"],
+            "race": ["a", "b"],
+        }.items()
     }
     age = np.where(draw.random(n) < 0.1, np.nan, draw.normal(60, 12, n))
-    return pd.DataFrame({**people, "age": age, "ward": draw.choice(["heart", None, "ear"], n), "returned": draw.choice([0, 1], n)})  # pyright: ignore[reportCallIssue, reportArgumentType]
+    return pd.DataFrame(
+        {
+            **people,
+            "age": age,
+            "ward": draw.choice(["heart", None, "ear"], n),
+            "returned": draw.choice([0, 1], n),
+        }
+    )  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def federation(frame: pd.DataFrame) -> Federation:
@@ -58,7 +72,9 @@ def test_a_schema_holds_no_rows(frame: pd.DataFrame, tmp_path: Path):
 def test_one_person_of_an_unknown_group_is_an_error_that_names_it(frame: pd.DataFrame):
     known = schema(frame)
     frame.loc[7, "race"] = "c"
-    with pytest.raises(ValueError, match=rf"sex={frame.sex[7]}, race=c, which is none of the schema's groups"):
+    with pytest.raises(
+        ValueError, match=rf"sex={frame.sex[7]}, race=c, which is none of the schema's groups"
+    ):
         client_of_table(known, frame, str(frame.hospital[7]))
 
 

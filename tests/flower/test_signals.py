@@ -17,7 +17,10 @@ COHORT, CHANCE = np.array([2, 0, 1], np.int32), np.zeros(2, np.float32)
 
 def heard(**rows: int) -> dict[int, Reply]:
     """Replies of some clients, with so many validation rows each."""
-    return {int(k[1:]): Reply(7, int(k[1:]), 10, {}, {"valid_table": np.full((2, 2, 2), n)}, None) for k, n in rows.items()}
+    return {
+        int(k[1:]): Reply(7, int(k[1:]), 10, {}, {"valid_table": np.full((2, 2, 2), n)}, None)
+        for k, n in rows.items()
+    }
 
 
 def stacked(replies: dict[int, Reply]) -> Any:
@@ -32,7 +35,9 @@ def test_validation_counts_lie_in_the_order_of_the_cohort(caplog: pytest.LogCapt
     assert not caplog.records
 
 
-def test_it_is_said_if_nobody_has_validation_rows(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+def test_it_is_said_if_nobody_has_validation_rows(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     stacked(heard(k2=0, k0=0))
     assert "no client in this round has validation rows" in caplog.text

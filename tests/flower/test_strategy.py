@@ -1,4 +1,6 @@
-"""The strategy as a Flower user meets it: the same replies, the same options, and plain words where something is missing."""
+"""The strategy as a Flower user meets it: the same replies, the same options, and plain words where
+something is missing.
+"""
 
 import re
 from pathlib import Path
@@ -31,24 +33,44 @@ SIZES, LOSSES = (10, 40, 20, 5, 30, 60), (0.5, 1.5, 0.9, 2.0, 0.3, 0.7)
 
 def first() -> ArrayRecord:
     draw = np.random.default_rng(0)
-    return ArrayRecord({"layer.weight": Array(draw.normal(size=(4, 3)).astype(np.float32)), "layer.bias": Array(np.zeros(3, np.float32))})
+    return ArrayRecord(
+        {
+            "layer.weight": Array(draw.normal(size=(4, 3)).astype(np.float32)),
+            "layer.bias": Array(np.zeros(3, np.float32)),
+        }
+    )
 
 
 def client(message: Message, context: Context, **metrics: Any) -> Message:
-    """Moves every weight by something of its own; says how many rows it has and what the model it received costs it."""
+    """Moves every weight by something of its own; says how many rows it has and what the model it
+    received costs it.
+    """
     k = int(context.node_config["partition-id"])
     if message.metadata.message_type == "evaluate":
-        return reply(message, None, {"num-examples": SIZES[k], "accuracy": k / 10, "loss": LOSSES[k]})
-    received = message.content["arrays"]  # there is none in a question such as a census: then it fails
+        return reply(
+            message, None, {"num-examples": SIZES[k], "accuracy": k / 10, "loss": LOSSES[k]}
+        )
+    # there is none in a question such as a census: then it fails
+    received = message.content["arrays"]
     assert isinstance(received, ArrayRecord)
     draw = np.random.default_rng(k)
-    moved = {name: Array((a.numpy() + RATE * draw.normal(size=a.shape)).astype(np.float32)) for name, a in received.items()}
-    return reply(message, ArrayRecord(moved), {"num-examples": SIZES[k], "loss": LOSSES[k], **metrics})
+    moved = {
+        name: Array((a.numpy() + RATE * draw.normal(size=a.shape)).astype(np.float32))
+        for name, a in received.items()
+    }
+    return reply(
+        message, ArrayRecord(moved), {"num-examples": SIZES[k], "loss": LOSSES[k], **metrics}
+    )
 
 
-def ran(made: Strategy, answer: Any = client, rounds: int = 3, **more: Any) -> dict[str, np.ndarray]:
+def ran(
+    made: Strategy, answer: Any = client, rounds: int = 3, **more: Any
+) -> dict[str, np.ndarray]:
     grid = OneProcess(answer, **more)
-    return {name: array.numpy() for name, array in made.start(grid, first(), num_rounds=rounds).arrays.items()}
+    return {
+        name: array.numpy()
+        for name, array in made.start(grid, first(), num_rounds=rounds).arrays.items()
+    }
 
 
 def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
@@ -66,14 +88,20 @@ def test_fedavg_is_flowers():
 
 @pytest.mark.parametrize("q", [0.5, 2.0])
 def test_q_fedavg_is_flowers(q: float):
-    ours, theirs = strategy(QFedAvg(q=q, lipschitz=1 / RATE)), FlowersQFedAvg(client_learning_rate=RATE, q=q, train_loss_key="loss")
+    ours, theirs = (
+        strategy(QFedAvg(q=q, lipschitz=1 / RATE)),
+        FlowersQFedAvg(client_learning_rate=RATE, q=q, train_loss_key="loss"),
+    )
     same(ran(ours, rounds=1), ran(theirs, rounds=1))
 
 
 def test_flowers_own_loop_around_the_strategy_does_the_same():
     made = strategy("q-fedavg(q=1)")
     looped = Strategy.start(made, OneProcess(client), first(), num_rounds=3)
-    same({name: array.numpy() for name, array in looped.arrays.items()}, ran(strategy("q-fedavg(q=1)")))
+    same(
+        {name: array.numpy() for name, array in looped.arrays.items()},
+        ran(strategy("q-fedavg(q=1)")),
+    )
 
 
 def test_a_strategy_may_be_started_again_as_flowers_may():
@@ -89,25 +117,45 @@ def test_a_strategy_around_it_may_change_the_model():
     made, grid = strategy("fedavg"), OneProcess(client)
     zeros = ArrayRecord({name: Array(np.zeros(a.shape, np.float32)) for name, a in first().items()})
     for number, arrays in ((1, first()), (2, zeros)):
-        found, _ = made.aggregate_train(number, grid.send_and_receive(made.configure_train(number, arrays, ConfigRecord(), grid)))
+        found, _ = made.aggregate_train(
+            number,
+            grid.send_and_receive(made.configure_train(number, arrays, ConfigRecord(), grid)),
+        )
         made.configure_evaluate(number, arrays, ConfigRecord(), grid)
     assert found is not None
-    mean = sum(n * RATE * np.random.default_rng(k).normal(size=(4, 3)) for k, n in enumerate(SIZES)) / sum(SIZES)
+    mean = sum(
+        n * RATE * np.random.default_rng(k).normal(size=(4, 3)) for k, n in enumerate(SIZES)
+    ) / sum(SIZES)
     np.testing.assert_allclose(found["layer.weight"].numpy(), mean, rtol=1e-5)
 
 
 def test_weights_never_touch_what_is_reported():
     made = strategy("q-fedavg(q=5)")
-    result = made.start(OneProcess(lambda m, c: client(m, c, mine=[1.0, float(c.node_config["partition-id"])])), first(), num_rounds=2)
+    result = made.start(
+        OneProcess(lambda m, c: client(m, c, mine=[1.0, float(c.node_config["partition-id"])])),
+        first(),
+        num_rounds=2,
+    )
     by_size = np.average(LOSSES, weights=SIZES)
     assert result.train_metrics_clientapp[2]["loss"] == pytest.approx(by_size)
-    assert result.train_metrics_clientapp[2]["mine"] == pytest.approx([1.0, np.average(np.arange(6), weights=SIZES)])
-    assert result.evaluate_metrics_clientapp[2]["accuracy"] == pytest.approx(np.average(np.arange(6) / 10, weights=SIZES))
-    assert made.history.recorder.trace().weights[1].max() > 0.5  # while the weights themselves are far from sizes
+    assert result.train_metrics_clientapp[2]["mine"] == pytest.approx(
+        [1.0, np.average(np.arange(6), weights=SIZES)]
+    )
+    assert result.evaluate_metrics_clientapp[2]["accuracy"] == pytest.approx(
+        np.average(np.arange(6) / 10, weights=SIZES)
+    )
+    # while the weights themselves are far from sizes
+    assert made.history.recorder.trace().weights[1].max() > 0.5
 
 
 @pytest.mark.parametrize(
-    "metrics", [{"num-examples": [5, 6]}, {"num-examples": float("nan")}, {"num-examples": -100}, {"accuracy": float("nan")}]
+    "metrics",
+    [
+        {"num-examples": [5, 6]},
+        {"num-examples": float("nan")},
+        {"num-examples": -100},
+        {"accuracy": float("nan")},
+    ],
 )
 def test_what_one_client_sends_does_not_cost_the_mean_of_the_others(metrics: dict[str, Any]):
     def odd(message: Message, context: Context) -> Message:
@@ -118,11 +166,18 @@ def test_what_one_client_sends_does_not_cost_the_mean_of_the_others(metrics: dic
         return sent
 
     result = strategy("fedavg").start(OneProcess(odd), first(), num_rounds=1)
-    assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(np.average(np.arange(5) / 10, weights=SIZES[:5]))
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(
+        np.average(np.arange(5) / 10, weights=SIZES[:5])
+    )
 
 
 def test_metrics_may_be_averaged_in_ones_own_way():
-    mine = strategy("fedavg", train_metrics_aggr_fn=lambda contents, key: MetricRecord({"replies": len(contents), "by": len(key)}))
+    mine = strategy(
+        "fedavg",
+        train_metrics_aggr_fn=lambda contents, key: MetricRecord(
+            {"replies": len(contents), "by": len(key)}
+        ),
+    )
     result = mine.start(OneProcess(client), first(), num_rounds=1)
     assert dict(result.train_metrics_clientapp[1]) == {"replies": 6, "by": len("num-examples")}
 
@@ -133,15 +188,28 @@ def test_records_may_have_other_names():
         message.content["arrays"] = message.content.pop("weights")
         return client(message, context)
 
-    same(ran(strategy("fedavg", arrayrecord_key="weights", configrecord_key="settings"), renamed), ran(strategy("fedavg")))
+    same(
+        ran(strategy("fedavg", arrayrecord_key="weights", configrecord_key="settings"), renamed),
+        ran(strategy("fedavg")),
+    )
 
 
 # Who takes part.
 
 
-@pytest.mark.parametrize(("fraction", "least", "count"), [(0.5, 2, 3), (0.2, 2, 2), (1.0, 2, 6), (0.2, 4, 4)])
-def test_a_fraction_is_drawn_uniformly_by_the_seed_and_as_many_as_flower_draws(fraction: float, least: int, count: int):
-    made = strategy("fedavg", fraction_train=fraction, min_train_nodes=least, seeds=Seeds(cohort=7), min_available_nodes=6)
+@pytest.mark.parametrize(
+    ("fraction", "least", "count"), [(0.5, 2, 3), (0.2, 2, 2), (1.0, 2, 6), (0.2, 4, 4)]
+)
+def test_a_fraction_is_drawn_uniformly_by_the_seed_and_as_many_as_flower_draws(
+    fraction: float, least: int, count: int
+):
+    made = strategy(
+        "fedavg",
+        fraction_train=fraction,
+        min_train_nodes=least,
+        seeds=Seeds(cohort=7),
+        min_available_nodes=6,
+    )
     ran(made)
     cohort = made.history.recorder.trace().cohort
     expected = [Draws(7, "cohort").at(t).choice(6, count, replace=False) for t in range(3)]
@@ -153,13 +221,17 @@ def test_a_fraction_is_drawn_uniformly_by_the_seed_and_as_many_as_flower_draws(f
 def test_everybody_takes_part_where_no_sampling_is_named():
     assert isinstance(algorithm_of("q-fedavg(q=1)").select, Full)
     assert isinstance(algorithm_of("q-fedavg(q=1)+weighted(clients=3)").select, Weighted)
-    with pytest.raises(ValueError, match=r"names the sampling \+weighted, and fraction_train is set, too"):
+    with pytest.raises(
+        ValueError, match=r"names the sampling \+weighted, and fraction_train is set, too"
+    ):
         strategy("fedavg+weighted(clients=3)", fraction_train=0.5)
 
 
 def test_only_some_evaluate():
     grid = OneProcess(client)
-    strategy("fedavg", fraction_evaluate=0.5, min_available_nodes=6).start(grid, first(), num_rounds=1)
+    strategy("fedavg", fraction_evaluate=0.5, min_available_nodes=6).start(
+        grid, first(), num_rounds=1
+    )
     assert len([kind for kind, _ in grid.asked if kind == "evaluate"]) == 3
     grid = OneProcess(client)
     strategy("fedavg", fraction_evaluate=0.0).start(grid, first(), num_rounds=1)
@@ -171,7 +243,9 @@ def test_nodes_that_come_later_take_part_where_nothing_is_kept_for_each_client()
         grid = OneProcess(client)
         made = strategy(text)
         late, grid.nodes = grid.nodes[3:], grid.nodes[:3]
-        made.aggregate_train(1, grid.send_and_receive(made.configure_train(1, first(), ConfigRecord(), grid)))
+        made.aggregate_train(
+            1, grid.send_and_receive(made.configure_train(1, first(), ConfigRecord(), grid))
+        )
         grid.nodes += late
         asked = list(made.configure_train(2, first(), ConfigRecord(), grid))
         assert len(asked) == (6 if joins else 3)
@@ -181,7 +255,9 @@ def test_nodes_that_come_later_take_part_where_nothing_is_kept_for_each_client()
 
 
 @pytest.mark.parametrize("share", [None, 1.0])
-def test_clients_keep_their_numbers_when_others_are_there_after_a_restart(share: float | None, tmp_path: Path):
+def test_clients_keep_their_numbers_when_others_are_there_after_a_restart(
+    share: float | None, tmp_path: Path
+):
     def on(nodes: tuple[int, ...], rounds: int) -> Any:
         made = strategy("fedavg", folder=tmp_path / "run", fraction_train=share)
         made.start(OneProcess(client, nodes), first(), num_rounds=rounds)
@@ -189,11 +265,16 @@ def test_clients_keep_their_numbers_when_others_are_there_after_a_restart(share:
 
     assert on((30, 60, 70), 1).about.nodes == (30, 60, 70)
     assert on((60, 10, 30), 2).about.nodes == (30, 60, 70, 10)
-    assert on((5, 6), 3).about.nodes == (5, 6, 70, 10)  # a server of Flower that numbers everybody anew
+    # a server of Flower that numbers everybody anew
+    assert on((5, 6), 3).about.nodes == (5, 6, 70, 10)
     found = open_results(tmp_path / "run")
     assert found.federation.clients == 4
     assert found.incidents is not None
-    assert {(one.node, one.round) for one in found.incidents.left_out} == {(70, 2), (70, 3), (10, 3)}
+    assert {(one.node, one.round) for one in found.incidents.left_out} == {
+        (70, 2),
+        (70, 3),
+        (10, 3),
+    }
 
 
 def test_where_something_is_known_of_each_client_other_nodes_are_refused(tmp_path: Path):
@@ -209,18 +290,36 @@ def test_where_something_is_known_of_each_client_other_nodes_are_refused(tmp_pat
 
     on((30, 60, 70))
     on((60, 70, 30))
-    with pytest.raises(ValueError, match=r"clients cannot be matched\. Wait for all with min_available_nodes=3"):
+    with pytest.raises(
+        ValueError, match=r"clients cannot be matched\. Wait for all with min_available_nodes=3"
+    ):
         on((30, 60, 71))
 
 
 @pytest.mark.parametrize(
     ("text", "asks"),
-    [("fedavg", False), ("q-fedavg", False), ("term", False), ("p-fedavg", False), ("fedmgda", False), ("ditto", False),
-     ("afl(form=full)", False), ("afl(form=local)", True), ("fairfed", True), ("fedfb", True), ("fedcvg-ratio", True), ("frl", False),
-     ("fedcvg", True),
-     ("fedavg+weighted(clients=2)", True), ("fedavg+parity", True), ("fedavg+uniform(clients=2)", False), ("e2fl", True),
-     ("e2fl(inference=lowest-loss, groups=2)", False), ("ifca", False)],
-)  # fmt: skip
+    [
+        ("fedavg", False),
+        ("q-fedavg", False),
+        ("term", False),
+        ("p-fedavg", False),
+        ("fedmgda", False),
+        ("ditto", False),
+        ("afl(form=full)", False),
+        ("afl(form=local)", True),
+        ("fairfed", True),
+        ("fedfb", True),
+        ("fedcvg-ratio", True),
+        ("frl", False),
+        ("fedcvg", True),
+        ("fedavg+weighted(clients=2)", True),
+        ("fedavg+parity", True),
+        ("fedavg+uniform(clients=2)", False),
+        ("e2fl", True),
+        ("e2fl(inference=lowest-loss, groups=2)", False),
+        ("ifca", False),
+    ],
+)
 def test_a_census_is_asked_for_only_where_the_method_begins_with_one(text: str, asks: bool):
     assert reads_census(algorithm_of(text)) == asks
 
@@ -234,7 +333,10 @@ def test_reasons_that_clients_share_are_quoted_once_and_without_where_in_their_c
     def erring(message: Message, context: Context) -> Message:
         if context.node_id in NODES[:2]:
             raise ValueError("no such table")
-        raise RuntimeError('Traceback (most recent call last):\n  File "/home/ann/client.py", line 3\nKeyError: \x1b[31mage')
+        raise RuntimeError(
+            'Traceback (most recent call last):\n  File "/home/ann/client.py", line 3\nKeyError:'
+            " \x1b[31mage"
+        )
 
     with pytest.raises(ValueError) as census:
         ran(strategy("fedavg", introduce=True), erring, silent=[NODES[5]])
@@ -242,18 +344,22 @@ def test_reasons_that_clients_share_are_quoted_once_and_without_where_in_their_c
         ran(strategy("fedavg"), erring, silent=[NODES[5]])
     asked = "was asked for the census and "
     assert str(census.value).endswith(
-        f"Node 60, like 2 others, {asked}crashed: KeyError: [31mage. Node 70, like 1 other, {asked}crashed: no such table. "
-        f"Node 20 {asked}did not answer in time."
+        f"Node 60, like 2 others, {asked}crashed: KeyError: [31mage. Node 70, like 1 other,"
+        f" {asked}crashed: no such table. Node 20 {asked}did not answer in time."
     )
-    assert "Node 10 (client 0), like 2 others, crashed: KeyError: [31mage. Node 30" in str(training.value)
+    assert "Node 10 (client 0), like 2 others, crashed: KeyError: [31mage. Node 30" in str(
+        training.value
+    )
     assert str(training.value).count("no such table") == 1
 
 
 def test_of_many_reasons_the_most_frequent_are_quoted():
     left_out = [Exclusion(k, k, 1, f"reason {max(k, 3)}", "an error", "train") for k in range(10)]
-    assert quote_reasons(left_out) == (
-        "Node 0 (client 0), like 3 others, reason 3. Node 4 (client 4) reason 4. Node 5 (client 5) reason 5. Node 6 (client 6) reason 6. "
-        "Node 7 (client 7) reason 7. 2 more were left out for other reasons."
+    assert (
+        quote_reasons(left_out)
+        == "Node 0 (client 0), like 3 others, reason 3. Node 4 (client 4) reason 4. Node 5 (client"
+        " 5) reason 5. Node 6 (client 6) reason 6. Node 7 (client 7) reason 7. 2 more were left"
+        " out for other reasons."
     )
 
 
@@ -266,7 +372,11 @@ def test_a_missing_signal_names_the_node_the_key_and_how_to_send_it():
         return sent
 
     with pytest.raises(
-        ValueError, match=r"Node \d+ \(client \d\), like 5 others, sent no 'loss'.*loss of the model it received.*metrics\['loss'\] = "
+        ValueError,
+        match=(
+            r"Node \d+ \(client \d\), like 5 others, sent no 'loss'.*loss of the model it"
+            r" received.*metrics\['loss'\] = "
+        ),
     ):
         ran(strategy("q-fedavg(q=1)"), silent)
 
@@ -279,16 +389,26 @@ def test_the_round_goes_on_without_those_who_err_or_are_silent():
 
     made = strategy("fedavg", min_available_nodes=6)
     found = ran(made, erring, rounds=1, silent=[NODES[4]])
-    left = {(one.node, one.reason) for one in made.history.recorder.left_out if one.phase == "train"}
+    left = {
+        (one.node, one.reason) for one in made.history.recorder.left_out if one.phase == "train"
+    }
     assert left == {(NODES[1], "crashed: out of memory"), (NODES[4], "did not answer in time")}
     others = [k for k in range(6) if k not in (1, 4)]
-    mean = sum(SIZES[k] * RATE * np.random.default_rng(k).normal(size=(4, 3)) for k in others) / sum(SIZES[k] for k in others)
-    np.testing.assert_allclose(found["layer.weight"], first()["layer.weight"].numpy() + mean, rtol=1e-5, atol=1e-6)
+    mean = sum(
+        SIZES[k] * RATE * np.random.default_rng(k).normal(size=(4, 3)) for k in others
+    ) / sum(SIZES[k] for k in others)
+    np.testing.assert_allclose(
+        found["layer.weight"], first()["layer.weight"].numpy() + mean, rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "sent"),
-    [("fedavg", np.full(3, 1e300)), ("q-fedavg(q=1)", np.full(3, 1e30, np.float32)), ("fedmgda", np.full(3, 1e30, np.float32))],
+    [
+        ("fedavg", np.full(3, 1e300)),
+        ("q-fedavg(q=1)", np.full(3, 1e30, np.float32)),
+        ("fedmgda", np.full(3, 1e30, np.float32)),
+    ],
 )
 def test_numbers_that_are_finite_and_too_large_are_left_out_and_told(text: str, sent: np.ndarray):
     def huge(message: Message, context: Context) -> Message:
@@ -300,7 +420,11 @@ def test_numbers_that_are_finite_and_too_large_are_left_out_and_told(text: str, 
     made = strategy(text)
     found = ran(made, huge, rounds=2)
     assert all(np.abs(array).max() < 10 for array in found.values())
-    left = [(one.node, one.round) for one in made.history.recorder.left_out if "NaN or infinity" in one.reason]
+    left = [
+        (one.node, one.round)
+        for one in made.history.recorder.left_out
+        if "NaN or infinity" in one.reason
+    ]
     assert left == [(NODES[1], 1), (NODES[1], 2)]
     assert made.history.recorder.trace().excluded.sum() == 2
 
@@ -308,7 +432,11 @@ def test_numbers_that_are_finite_and_too_large_are_left_out_and_told(text: str, 
 def test_too_few_replies_stop_the_run_with_the_reasons():
     made = strategy("fedavg", min_available_nodes=6, min_train_nodes=3)
     with pytest.raises(
-        ValueError, match=r"Round 1 of fedavg: at least 3 of the 6 chosen clients .*min_train_nodes.*and 2 did.*did not answer in time"
+        ValueError,
+        match=(
+            r"Round 1 of fedavg: at least 3 of the 6 chosen clients .*min_train_nodes.*and 2"
+            r" did.*did not answer in time"
+        ),
     ):
         ran(made, silent=NODES[:4])
 
@@ -322,7 +450,11 @@ def test_what_is_sent_is_the_record():
 
     made = strategy("q-fedavg(q=1, learning_rate=0.05)", seeds=Seeds(batches=9))
     made.start(
-        OneProcess(noting), first(), num_rounds=1, train_config=ConfigRecord({"lr": 0.05}), evaluate_config=ConfigRecord({"big": True})
+        OneProcess(noting),
+        first(),
+        num_rounds=1,
+        train_config=ConfigRecord({"lr": 0.05}),
+        evaluate_config=ConfigRecord({"big": True}),
     )
     train, evaluate = (next(c for c in seen if key in c) for key in ("lr", "big"))
     assert train[wire.METHOD] == "q-fedavg(lipschitz=20, learning_rate=0.05)+full"
@@ -346,11 +478,22 @@ def test_whole_numbers_are_carried_and_half_precision_stays():
         k = int(context.node_config["partition-id"])
         received = message.content["arrays"]
         assert isinstance(received, ArrayRecord)
-        step = {"weight": np.float16(k), "num_batches_tracked": np.int64(k), "scale": np.float64(1e-12)}
-        moved = {name: Array(np.asarray(a.numpy() + step[name], a.numpy().dtype)) for name, a in received.items()}
+        step = {
+            "weight": np.float16(k),
+            "num_batches_tracked": np.int64(k),
+            "scale": np.float64(1e-12),
+        }
+        moved = {
+            name: Array(np.asarray(a.numpy() + step[name], a.numpy().dtype))
+            for name, a in received.items()
+        }
         return reply(message, ArrayRecord(moved), {"num-examples": 1})
 
-    found = strategy("fedavg", fraction_evaluate=0.0).start(OneProcess(counting), start, num_rounds=1).arrays
+    found = (
+        strategy("fedavg", fraction_evaluate=0.0)
+        .start(OneProcess(counting), start, num_rounds=1)
+        .arrays
+    )
     assert [found[name].dtype for name in start] == ["float16", "int64", "float64"]
     np.testing.assert_allclose(found["weight"].numpy(), 1 + 2.5, rtol=1e-3)
     assert found["num_batches_tracked"].numpy() == 6  # 3 and the mean of 0 to 5, rounded to even
@@ -361,20 +504,33 @@ def test_statistics_of_normalisation_do_not_shorten_the_step():
     def answer(message: Message, context: Context) -> Message:
         received = message.content["arrays"]
         assert isinstance(received, ArrayRecord)
-        moved = {name: Array(a.numpy() + np.float32(100 if "running" in name else 0.1)) for name, a in received.items()}
+        moved = {
+            name: Array(a.numpy() + np.float32(100 if "running" in name else 0.1))
+            for name, a in received.items()
+        }
         return reply(message, ArrayRecord(moved), {"num-examples": 1, "loss": 0.7})
 
     weight, seen = Array(np.ones(4, np.float32)), Array(np.ones(4, np.float32))
     found = {}
-    for case, start in {"with": {"weight": weight, "norm.running_var": seen}, "without": {"weight": weight}}.items():
-        made = strategy("q-fedavg(q=1, learning_rate=0.1)", fraction_evaluate=0.0, caps=Caps(norm=1.0))
+    for case, start in {
+        "with": {"weight": weight, "norm.running_var": seen},
+        "without": {"weight": weight},
+    }.items():
+        made = strategy(
+            "q-fedavg(q=1, learning_rate=0.1)", fraction_evaluate=0.0, caps=Caps(norm=1.0)
+        )
         found[case] = made.start(OneProcess(answer), ArrayRecord(start), num_rounds=1).arrays
-    np.testing.assert_array_equal(found["with"]["weight"].numpy(), found["without"]["weight"].numpy())
+    np.testing.assert_array_equal(
+        found["with"]["weight"].numpy(), found["without"]["weight"].numpy()
+    )
     np.testing.assert_allclose(found["with"]["norm.running_var"].numpy(), 101)
 
 
 def test_the_first_arrays_must_be_the_tasks_model(task: Any):
-    with pytest.raises(ValueError, match=r"The model has an array 'b', but the record holds only 'layer.weight', 'layer.bias'"):
+    with pytest.raises(
+        ValueError,
+        match=r"The model has an array 'b', but the record holds only 'layer.weight', 'layer.bias'",
+    ):
         strategy("fedavg", task=task).start(OneProcess(client), first())
     with pytest.raises(ValueError, match=r"holds floats, so there is nothing to learn"):
         strategy("fedavg").start(OneProcess(client), ArrayRecord({"n": Array(np.array(3))}))
@@ -386,10 +542,17 @@ def test_what_only_a_simulation_can_do_is_refused():
         wire.put(metrics, "cells", [[1, 2]])
         return reply(message, None, metrics)
 
-    with pytest.raises(ValueError, match=r"people = true a client sends one order for each group.*Start a SuperNode for each"):
+    with pytest.raises(
+        ValueError,
+        match=r"people = true a client sends one order for each group.*Start a SuperNode for each",
+    ):
         strategy("e2fl(groups=2, people=true)").start(OneProcess(answer), first())
-    with pytest.raises(ValueError, match=r"known_votes measures in a simulation.*leave it out alone"):
-        strategy("e2fl(groups=2, inference=one-shot, known_votes=true)").start(OneProcess(answer), first())
+    with pytest.raises(
+        ValueError, match=r"known_votes measures in a simulation.*leave it out alone"
+    ):
+        strategy("e2fl(groups=2, inference=one-shot, known_votes=true)").start(
+            OneProcess(answer), first()
+        )
 
 
 def test_clients_that_are_gone_for_a_while_are_waited_for(monkeypatch: pytest.MonkeyPatch):
@@ -433,7 +596,10 @@ def test_a_rule_is_called_by_its_settings():
 
 
 def test_optimisers_are_told_too():
-    made = algorithm("fedavg(epochs=2)+server-adam(learning_rate=0.2, b1=0.5)+local-adam(learning_rate=0.01, eps=0.1)+uniform(clients=4)")
+    made = algorithm(
+        "fedavg(epochs=2)+server-adam(learning_rate=0.2, b1=0.5)+local-adam(learning_rate=0.01,"
+        " eps=0.1)+uniform(clients=4)"
+    )
     assert plain(algorithm(notation_of(made))) == plain(made)
 
 
@@ -443,7 +609,10 @@ def plain(made: Algorithm) -> str:
 
 
 def test_a_method_of_several_runs_names_them():
-    with pytest.raises(ValueError, match=r"'multi-q\(q=\[0, 1\]\)' stands for 2 runs.*'multi-q\(q=0\)', 'multi-q\(q=1\)'"):
+    with pytest.raises(
+        ValueError,
+        match=r"'multi-q\(q=\[0, 1\]\)' stands for 2 runs.*'multi-q\(q=0\)', 'multi-q\(q=1\)'",
+    ):
         strategy("multi-q(q=[0, 1])")
     assert strategy("multi-q(q=1)").algorithm.rule.needs == {"loss", "square_norm"}
     with pytest.raises(TypeError, match="A strategy needs a notation"):
@@ -457,7 +626,11 @@ def introducing(message: Message, context: Context) -> Message:
     if message.metadata.message_type != wire.CENSUS:
         return client(message, context)
     k = int(context.node_config["partition-id"])
-    return reply(message, None, {"num-examples": SIZES[k], "cells": [SIZES[k]], "cells-shape": [1, 1], "client": k})
+    return reply(
+        message,
+        None,
+        {"num-examples": SIZES[k], "cells": [SIZES[k]], "cells-shape": [1, 1], "client": k},
+    )
 
 
 def erring_in_the_census(message: Message, context: Context) -> Message:
@@ -467,15 +640,23 @@ def erring_in_the_census(message: Message, context: Context) -> Message:
 
 
 def test_a_client_whose_census_cannot_be_used_does_not_stop_the_start():
-    """Of clients that number themselves one errs: the others begin without it, in the order of their numbers."""
+    """Of clients that number themselves one errs: the others begin without it, in the order of
+    their numbers.
+    """
     made = strategy("fedavg", introduce=True, min_available_nodes=6)
     found = ran(made, erring_in_the_census, rounds=1)
     recorder = made.history.recorder
     assert recorder.about.nodes == (*NODES[:2], *NODES[3:])
-    assert [(one.node, one.reason) for one in recorder.left_out] == [(NODES[2], "was asked for the census and crashed: no such file")]
+    assert [(one.node, one.reason) for one in recorder.left_out] == [
+        (NODES[2], "was asked for the census and crashed: no such file")
+    ]
     others = [k for k in range(6) if k != 2]
-    mean = sum(SIZES[k] * RATE * np.random.default_rng(k).normal(size=(4, 3)) for k in others) / sum(SIZES[k] for k in others)
-    np.testing.assert_allclose(found["layer.weight"], first()["layer.weight"].numpy() + mean, rtol=1e-5, atol=1e-6)
+    mean = sum(
+        SIZES[k] * RATE * np.random.default_rng(k).normal(size=(4, 3)) for k in others
+    ) / sum(SIZES[k] for k in others)
+    np.testing.assert_allclose(
+        found["layer.weight"], first()["layer.weight"].numpy() + mean, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_too_few_usable_censuses_stop_the_start_with_every_reason():
@@ -484,24 +665,48 @@ def test_too_few_usable_censuses_stop_the_start_with_every_reason():
             raise RuntimeError(f"reason of {context.node_id}")
         return introducing(message, context)
 
-    with pytest.raises(ValueError, match=r"from at least 2 nodes \(min_train_nodes\), and 1 of 6 nodes sent one") as stopped:
+    with pytest.raises(
+        ValueError, match=r"from at least 2 nodes \(min_train_nodes\), and 1 of 6 nodes sent one"
+    ) as stopped:
         ran(strategy("fedavg", introduce=True), wrong)
-    assert all(f"Node {node} was asked for the census and crashed: reason of {node}" in str(stopped.value) for node in NODES[1:])
+    assert all(
+        f"Node {node} was asked for the census and crashed: reason of {node}" in str(stopped.value)
+        for node in NODES[1:]
+    )
 
 
 def test_other_numbers_than_before_are_not_mixed_up_with_those_of_before(tmp_path: Path):
-    """Without client 2 the clients from 3 on have other places, so that a server that goes on would take them for one another."""
-    strategy("fedavg", introduce=True, folder=tmp_path / "run").start(OneProcess(erring_in_the_census), first(), num_rounds=1)
+    """Without client 2 the clients from 3 on have other places, so that a server that goes on would
+    take them for one another.
+    """
+    strategy("fedavg", introduce=True, folder=tmp_path / "run").start(
+        OneProcess(erring_in_the_census), first(), num_rounds=1
+    )
     again = strategy("fedavg", introduce=True, folder=tmp_path / "run")
     again.start(OneProcess(erring_in_the_census), first(), num_rounds=2)
-    with pytest.raises(ValueError, match=r"clients \(0, 1, 3, 4, 5\) took part before, and clients \(0, 1, 2, 3, 4, 5\) sent"):
-        strategy("fedavg", introduce=True, folder=tmp_path / "run").start(OneProcess(introducing), first(), num_rounds=3)
+    with pytest.raises(
+        ValueError,
+        match=r"clients \(0, 1, 3, 4, 5\) took part before, and clients \(0, 1, 2, 3, 4, 5\) sent",
+    ):
+        strategy("fedavg", introduce=True, folder=tmp_path / "run").start(
+            OneProcess(introducing), first(), num_rounds=3
+        )
 
 
 def test_lists_of_one_client_do_not_cost_the_mean_of_the_others():
     def odd(message: Message, context: Context) -> Message:
-        own: Any = [1.0, 2.0] if context.node_id == min(NODES) else 10**400 if context.node_id == max(NODES) else 3.0
-        return client(message, context, mine=own) if message.metadata.message_type == "train" else client(message, context)
+        own: Any = (
+            [1.0, 2.0]
+            if context.node_id == min(NODES)
+            else 10**400
+            if context.node_id == max(NODES)
+            else 3.0
+        )
+        return (
+            client(message, context, mine=own)
+            if message.metadata.message_type == "train"
+            else client(message, context)
+        )
 
     result = strategy("fedavg").start(OneProcess(odd), first(), num_rounds=1)
     assert result.train_metrics_clientapp[1]["mine"] == pytest.approx(3.0)

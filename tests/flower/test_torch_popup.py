@@ -10,12 +10,22 @@ from torch import Tensor, nn
 from evenly.data.federation import Federation
 from evenly.flower.clients import torch_popup
 from evenly.flower.clients.rows import client_of
-from evenly.flower.clients.torch_popup import _gradients, _mask, _scores, check_edges, first_places, freeze, search_places, subnetwork
+from evenly.flower.clients.torch_popup import (
+    _gradients,
+    _mask,
+    _scores,
+    check_edges,
+    first_places,
+    freeze,
+    search_places,
+    subnetwork,
+)
 from evenly.flower.clients.torch_training import Batch
 from evenly.parts.ranking import Frozen
 from evenly.parts.ranking_work import EdgePopup
 
-COUNTS = torch.tensor([1.0, -2.0, 0.5, 3.0])  # what each unit's output adds to the loss, which is therefore linear
+# what each unit's output adds to the loss, which is therefore linear
+COUNTS = torch.tensor([1.0, -2.0, 0.5, 3.0])
 
 
 def linear(inputs: int, units: int, **more: Any) -> nn.Linear:
@@ -34,19 +44,34 @@ def batch(rows: int, seed: int = 0) -> Batch:
     draw = np.random.Generator(np.random.Philox(seed))
     x, weight = draw.normal(size=(rows, 6)), draw.uniform(0.5, 2.0, rows)
     blank = torch.zeros(rows, dtype=torch.int64)
-    return Batch(torch.tensor(x, dtype=torch.float32), blank, blank, torch.tensor(weight, dtype=torch.float32))
+    return Batch(
+        torch.tensor(x, dtype=torch.float32),
+        blank,
+        blank,
+        torch.tensor(weight, dtype=torch.float32),
+    )
 
 
 def slopes(one: Batch, weights: np.ndarray) -> np.ndarray:
-    """Of the linear loss by each edge's score: the mean weighted input, times the unit's count, times the edge's weight."""
+    """Of the linear loss by each edge's score: the mean weighted input, times the unit's count,
+    times the edge's weight.
+    """
     mean = (one.x.numpy() * one.weight.numpy()[:, None]).sum(0) / len(one.y)
     return COUNTS.numpy()[:, None] * mean[None, :] * weights
 
 
 @pytest.mark.parametrize(
-    "k, raw, kept", [(0.5, True, [0, 1, 1, 0]), (0.5, False, [1, 0, 0, 1]), (0.75, True, [0, 1, 1, 1]), (0.25, False, [1, 0, 0, 0])]
+    "k, raw, kept",
+    [
+        (0.5, True, [0, 1, 1, 0]),
+        (0.5, False, [1, 0, 0, 1]),
+        (0.75, True, [0, 1, 1, 1]),
+        (0.25, False, [1, 0, 0, 0]),
+    ],
 )
-def test_a_mask_keeps_the_highest_share_of_scores_or_magnitudes(k: float, raw: bool, kept: list[int]):
+def test_a_mask_keeps_the_highest_share_of_scores_or_magnitudes(
+    k: float, raw: bool, kept: list[int]
+):
     assert _mask(torch.tensor([[-4.0, 1.0], [2.0, -3.0]]), k, raw).reshape(-1).tolist() == kept
 
 
@@ -62,7 +87,8 @@ def test_first_scores_lie_between_the_bounds_in_equal_steps():
 
 @pytest.mark.parametrize("network, kept", [
     (Frozen(), [0, 0, 1, 1]), (Frozen(k=0.25), [0, 0, 0, 1]), (Frozen(scores="abs"), [0, 0, 1, 1]),
-    (Frozen(scores="frl-compat"), [1, 0, 0, 1]), (Frozen(scores="frl-compat", positive=True), [0, 0, 1, 1]),
+    (Frozen(scores="frl-compat"), [1, 0, 0, 1]),
+    (Frozen(scores="frl-compat", positive=True), [0, 0, 1, 1]),
 ])  # fmt: skip
 def test_a_subnetwork_has_the_edges_that_its_order_keeps(network: Frozen, kept: list[int]):
     model = freeze(linear(2, 2), network, 0)
@@ -76,20 +102,31 @@ def test_gradients_pass_straight_through_the_mask(rows: int, scores: str):
     weights = np.where(np.arange(24).reshape(4, 6) % 3, 0.5, -0.25).astype(np.float32)
     held = torch.tensor(np.linspace(-1, 1, 24).reshape(4, 6), dtype=torch.float32)
     one = batch(rows)
-    found = _gradients(linear(6, 4), Frozen(scores=scores), {"weight": torch.tensor(weights)}, {"weight": held}, batch=one, losses=loss)[
-        "weight"
-    ]
+    found = _gradients(
+        linear(6, 4),
+        Frozen(scores=scores),
+        {"weight": torch.tensor(weights)},
+        {"weight": held},
+        batch=one,
+        losses=loss,
+    )["weight"]
     sign = 1.0 if scores == "raw" else np.sign(held.numpy())
     np.testing.assert_allclose(found, slopes(one, weights) * sign, rtol=1e-4, atol=1e-6)
 
 
 def test_no_rows_have_no_gradient():
     held = {"weight": torch.ones(4, 6)}
-    assert not _gradients(linear(6, 4), Frozen(), held, held, batch=batch(0), losses=loss)["weight"].any()
+    assert not _gradients(linear(6, 4), Frozen(), held, held, batch=batch(0), losses=loss)[
+        "weight"
+    ].any()
 
 
-@pytest.mark.parametrize("rate, momentum, decay", [(0.1, 0.0, 0.0), (0.1, 0.9, 0.0), (0.3, 0.5, 0.8), (0.05, 0.0, 3.0)])
-def test_places_are_those_of_scores_after_steps_with_momentum_and_decay(rate: float, momentum: float, decay: float):
+@pytest.mark.parametrize(
+    "rate, momentum, decay", [(0.1, 0.0, 0.0), (0.1, 0.9, 0.0), (0.3, 0.5, 0.8), (0.05, 0.0, 3.0)]
+)
+def test_places_are_those_of_scores_after_steps_with_momentum_and_decay(
+    rate: float, momentum: float, decay: float
+):
     model, places = freeze(linear(6, 4), Frozen(), 3), first_places(linear(6, 4), 1)
     steps, weights = [batch(3, seed) for seed in range(4)], weights_of(model)
     scores = (4 * places["weight"] + 1 - 48) / np.sqrt(6) / 48
@@ -106,7 +143,12 @@ def test_training_that_broke_is_nan_everywhere():
     model = freeze(linear(6, 4), Frozen(), 3)
     work = EdgePopup(learning_rate=1e38, momentum=0.9)
     found = search_places(
-        model, Frozen(), first_places(model), [batch(3, seed) for seed in range(30)], work=work, losses=lambda o, y: 1e3 * loss(o, y)
+        model,
+        Frozen(),
+        first_places(model),
+        [batch(3, seed) for seed in range(30)],
+        work=work,
+        losses=lambda o, y: 1e3 * loss(o, y),
     )
     assert np.isnan(found["weight"]).all()
     assert found["weight"].shape == (4, 6)
@@ -133,7 +175,8 @@ def test_first_places_are_an_order_that_a_seed_draws():
 @pytest.mark.parametrize("model, k, said", [
     (linear(2, 1), 0.5, ""), (linear(2**11, 2**11, device="meta"), 0.5, ""),
     (linear(2**11, 2**11 + 1, device="meta"), 0.5, "4196352 edges"),
-    (linear(2, 1), 0.9, "keeps 2 of 2"), (linear(2, 1), 1e-9, "keeps 0 of 2"), (nn.Linear(2, 2), 0.5, "'bias' has shape"),
+    (linear(2, 1), 0.9, "keeps 2 of 2"), (linear(2, 1), 1e-9, "keeps 0 of 2"),
+    (nn.Linear(2, 2), 0.5, "'bias' has shape"),
     (nn.BatchNorm1d(3, affine=False), 0.5, "'running_mean' is a statistic"),
 ])  # fmt: skip
 def test_only_weights_whose_edges_can_be_ranked_are_frozen(model: nn.Module, k: float, said: str):
@@ -149,7 +192,12 @@ def test_only_weights_whose_edges_can_be_ranked_are_frozen(model: nn.Module, k: 
     ("one-shot", 5, 1, [[0.2] * 5]), ("binary", 1, 0, []), ("one-shot", 2, 1, [[0.5, 0.5]]),
 ])  # fmt: skip
 def test_models_are_left_by_halves_or_at_once_and_those_that_left_do_not_come_back(
-    inference: str, count: int, found: int, asked: list[list[float]], tiny: Federation, monkeypatch: pytest.MonkeyPatch
+    inference: str,
+    count: int,
+    found: int,
+    asked: list[list[float]],
+    tiny: Federation,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     given, shares = iter([[5.0, 1, 2, 9, 3], [0.0, 3, 1, 0, 2], [0.0, 0, 8, 0, 7]]), []
 
@@ -159,7 +207,10 @@ def test_models_are_left_by_halves_or_at_once_and_those_that_left_do_not_come_ba
 
     monkeypatch.setattr(torch_popup, "_entropy_slopes", slopes)
     offered = [first_places(linear(5, 3), seed) for seed in range(count)]
-    assert torch_popup.surest(linear(5, 3), Frozen(), offered, client_of(tiny, 5).train, inference) == found
+    assert (
+        torch_popup.surest(linear(5, 3), Frozen(), offered, client_of(tiny, 5).train, inference)
+        == found
+    )
     assert len(shares) == len(asked)
     for own, wanted in zip(shares, asked, strict=True):
         np.testing.assert_allclose(own, wanted, rtol=1e-6)

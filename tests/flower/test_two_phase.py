@@ -1,4 +1,6 @@
-"""Rounds of two phases end with the model of rounds of one; who breaks is named where that can be known; what needs more is refused."""
+"""Rounds of two phases end with the model of rounds of one; who breaks is named where that can be
+known; what needs more is refused.
+"""
 
 from collections import Counter
 from typing import Any
@@ -27,8 +29,9 @@ REFUSED = {
     "fedavg": (Caps(norm="3x"), "norm = '3x' shortens updates one by one"),
 }
 FORMS = [
-    "afl(form=stochastic)", "fairfed(metric=spd)+reweigh+full", "fedavg+server-adam(learning_rate=0.1)",
-    "fedavg+weighted(clients=4, replace=true)", "e2fl(groups=3, final_pass=true, absent_vote=true)",
+    "afl(form=stochastic)", "fairfed(metric=spd)+reweigh+full",
+    "fedavg+server-adam(learning_rate=0.1)", "fedavg+weighted(clients=4, replace=true)",
+    "e2fl(groups=3, final_pass=true, absent_vote=true)",
     "e2fl(groups=3, inference=binary, global_model=true)",
 ]  # fmt: skip
 SUMMED = [*(METHODS[name].example or name for name in METHODS if name != "fedmgda"), *FORMS]
@@ -42,17 +45,30 @@ def test_two_phases_are_one(text: str, tiny: Federation, task: Softmax):
     variant = written(text)
     own, algorithm = task_for(variant.method.name, task, tiny), variant.members[-1]
     answer = app(tiny, own)
-    (plain, once), (summed, twice) = (run(algorithm, own, answer, two_phase=way) for way in (False, True))
+    (plain, once), (summed, twice) = (
+        run(algorithm, own, answer, two_phase=way) for way in (False, True)
+    )
     close(summed, plain, 1e-5)
     np.testing.assert_array_equal(twice.cohort, once.cohort)
     np.testing.assert_allclose(twice.weights, once.weights, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(twice.tables[-1], once.tables[-1])
 
 
-def run(algorithm: Algorithm, task: Task, answer: Any, **options: Any) -> tuple[dict[str, np.ndarray], Trace]:
-    made = strategy(algorithm, seeds=SEEDS, min_available_nodes=len(NODES), min_train_nodes=1, introduce=True, **options)
+def run(
+    algorithm: Algorithm, task: Task, answer: Any, **options: Any
+) -> tuple[dict[str, np.ndarray], Trace]:
+    made = strategy(
+        algorithm,
+        seeds=SEEDS,
+        min_available_nodes=len(NODES),
+        min_train_nodes=1,
+        introduce=True,
+        **options,
+    )
     result = made.start(OneProcess(answer), first_arrays(algorithm, task, SEEDS), num_rounds=ROUNDS)
-    return {name: wire.read(array) for name, array in result.arrays.items()}, made.history.recorder.trace()
+    return {
+        name: wire.read(array) for name, array in result.arrays.items()
+    }, made.history.recorder.trace()
 
 
 def close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], error: float) -> None:
@@ -68,7 +84,8 @@ def test_what_needs_each_update_is_refused(text: str):
         strategy(text, two_phase=True, caps=caps)
 
 
-# The same with clients written by hand: they measure, train, and reply with evenly's own function or without it.
+# The same with clients written by hand: they measure, train, and reply with evenly's own function
+# or without it.
 
 
 SIZES, LOSSES = (10, 40, 20, 5, 30, 60), (0.5, 1.5, 0.9, 2.0, 0.3, 0.7)
@@ -77,7 +94,10 @@ SIZES, LOSSES = (10, 40, 20, 5, 30, 60), (0.5, 1.5, 0.9, 2.0, 0.3, 0.7)
 def first() -> ArrayRecord:
     """A model in PyTorch's names, with a count and a statistic that are not learned."""
     weight = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-    seen = {"norm.num_batches_tracked": Array(np.array(7)), "norm.running_var": Array(np.ones(3, np.float32))}
+    seen = {
+        "norm.num_batches_tracked": Array(np.array(7)),
+        "norm.running_var": Array(np.ones(3, np.float32)),
+    }
     return ArrayRecord({"norm.weight": Array(weight), **seen})
 
 
@@ -87,7 +107,15 @@ def trained(message: Message, k: int) -> ArrayRecord:
     draw = np.random.default_rng(k)
     weight, count, seen = (wire.read(array) for array in received.values())
     moved = (weight + 0.1 * draw.normal(size=weight.shape)).astype(np.float32)
-    return ArrayRecord(dict(zip(received, (Array(moved), Array(np.asarray(count + k)), Array(seen + np.float32(k))), strict=True)))
+    return ArrayRecord(
+        dict(
+            zip(
+                received,
+                (Array(moved), Array(np.asarray(count + k)), Array(seen + np.float32(k))),
+                strict=True,
+            )
+        )
+    )
 
 
 def client(message: Message, context: Context, *, said: Any = client_reply) -> Message:
@@ -98,7 +126,9 @@ def client(message: Message, context: Context, *, said: Any = client_reply) -> M
     return reply(message, None, measured | {"accuracy": 0.5})
 
 
-def ran(text: str, answer: Any = client, rounds: int = ROUNDS, **options: Any) -> tuple[dict[str, np.ndarray], Any]:
+def ran(
+    text: str, answer: Any = client, rounds: int = ROUNDS, **options: Any
+) -> tuple[dict[str, np.ndarray], Any]:
     made = strategy(text, **{"two_phase": True, **options})
     result = made.start(OneProcess(answer), first(), num_rounds=rounds)
     return {name: wire.read(array) for name, array in result.arrays.items()}, made.history.recorder
@@ -109,14 +139,20 @@ def test_each_client_is_asked_twice_and_metrics_are_averaged_over_both():
     made = strategy("q-fedavg(q=1)", two_phase=True, fraction_evaluate=0.0)
     result = made.start(grid, first(), num_rounds=1)
     assert Counter(kind for kind, _ in grid.asked) == {"query.measure": 6, "train": 6}
-    np.testing.assert_allclose(result.train_metrics_clientapp[1]["loss"], np.average(LOSSES, weights=SIZES))
+    np.testing.assert_allclose(
+        result.train_metrics_clientapp[1]["loss"], np.average(LOSSES, weights=SIZES)
+    )
     assert set(result.train_metrics_clientapp[1]) == {"loss", "accuracy"}
 
 
 def test_flowers_own_loop_does_both_phases():
     made = strategy("q-fedavg(q=1)", two_phase=True)
     looped = Strategy.start(made, OneProcess(client), first(), num_rounds=ROUNDS)
-    close({name: wire.read(array) for name, array in looped.arrays.items()}, ran("q-fedavg(q=1)")[0], 0)
+    close(
+        {name: wire.read(array) for name, array in looped.arrays.items()},
+        ran("q-fedavg(q=1)")[0],
+        0,
+    )
 
 
 def test_whole_numbers_move_by_the_weighted_mean_of_their_changes():
@@ -125,19 +161,29 @@ def test_whole_numbers_move_by_the_weighted_mean_of_their_changes():
     assert found["norm.num_batches_tracked"].dtype == np.int64
 
 
-@pytest.mark.parametrize("text", ["fedavg", "q-fedavg(q=1)", "term(alpha=1)+server-adam(learning_rate=0.1)"])
+@pytest.mark.parametrize(
+    "text", ["fedavg", "q-fedavg(q=1)", "term(alpha=1)+server-adam(learning_rate=0.1)"]
+)
 def test_statistics_become_the_mean_by_weight_in_one_phase_and_in_two(text: str):
     (plain, once), (summed, _) = (ran(text, rounds=1, two_phase=way) for way in (False, True))
     for name in ("norm.weight", "norm.running_var"):
         np.testing.assert_allclose(summed[name], plain[name], rtol=1e-5, atol=1e-6, err_msg=name)
-    added = np.average(np.argsort(NODES), weights=once.trace().weights[0])  # clients are numbered by node
+    # clients are numbered by node
+    added = np.average(np.argsort(NODES), weights=once.trace().weights[0])
     np.testing.assert_allclose(plain["norm.running_var"], 1 + added, rtol=1e-5)
 
 
 def test_caps_on_signals_and_coefficients_hold():
     caps = Caps(loss="2x", coefficient=0.3)
     liar = lambda message, context: reply(message, None, {"num-examples": 10, "loss": 1e5})  # noqa: E731
-    answer = lambda m, c: liar(m, c) if c.node_id == NODES[1] and m.metadata.message_type == "query.measure" else client(m, c)  # noqa: E731
+
+    def answer(m, c):
+        return (
+            liar(m, c)
+            if c.node_id == NODES[1] and m.metadata.message_type == "query.measure"
+            else client(m, c)
+        )
+
     _, recorder = ran("q-fedavg(q=3)", answer, rounds=1, caps=caps)
     weights = recorder.trace().weights[0]
     assert weights.max() <= 0.3 * weights.sum() + 1e-6
@@ -157,15 +203,21 @@ def failing(phase: str, error: str = "the power went out") -> Any:
 
 @pytest.mark.parametrize("phase", ["query.measure", "train"])
 def test_who_drops_out_in_either_phase_is_made_up_for(phase: str):
-    """Weights by size are shares: whether they are made before or after somebody left, the others keep their proportions."""
+    """Weights by size are shares: whether they are made before or after somebody left, the others
+    keep their proportions.
+    """
     found, recorder = ran("fedavg", failing(phase))
     expected, _ = ran("fedavg", failing("train"), two_phase=False)
     close(found, expected, 1e-6)
     gone = [one for one in recorder.left_out if one.node == NODES[2]]
-    assert [one.phase for one in gone] == ["measure" if phase == "query.measure" else "train"] * ROUNDS
+    assert [one.phase for one in gone] == [
+        "measure" if phase == "query.measure" else "train"
+    ] * ROUNDS
     assert all("the power went out" in one.reason for one in gone)
     sizes = np.where(np.arange(6) == 2, 0, SIZES)
-    np.testing.assert_allclose(recorder.trace().weights[0], (sizes / sizes.sum())[np.argsort(NODES)], rtol=1e-5)
+    np.testing.assert_allclose(
+        recorder.trace().weights[0], (sizes / sizes.sum())[np.argsort(NODES)], rtol=1e-5
+    )
 
 
 def without(key: str) -> Any:
@@ -195,9 +247,15 @@ def broken(message: Message, arrays: ArrayRecord, metrics: dict[str, Any]) -> Me
 
 
 WRONG = {
-    "a client of one phase": (whole_model, "sent no 'coefficient'. In two-phase rounds it must multiply"),
+    "a client of one phase": (
+        whole_model,
+        "sent no 'coefficient'. In two-phase rounds it must multiply",
+    ),
     "another coefficient": (twice, "multiplied its update by 2.0, where it was told 0."),
-    "no length": (without("square-norm"), "sent no 'square-norm'. q-fedavg(q=1) needs the squared length"),
+    "no length": (
+        without("square-norm"),
+        "sent no 'square-norm'. q-fedavg(q=1) needs the squared length",
+    ),
     "broken training": (broken, "Training gave NaN or infinity, so nothing is sent"),
 }
 
@@ -213,7 +271,11 @@ def test_who_cannot_be_added_is_left_out_with_a_reason(what: str):
 
 
 def test_a_sum_that_is_not_finite_changes_nothing_and_says_so():
-    found, recorder = ran("fedavg", rounds=1, two_phase=lambda sent: {name: leaf * np.inf for name, leaf in plain_sum(sent).items()})
+    found, recorder = ran(
+        "fedavg",
+        rounds=1,
+        two_phase=lambda sent: {name: leaf * np.inf for name, leaf in plain_sum(sent).items()},
+    )
     close(found, {name: wire.read(array) for name, array in first().items()}, 0)
     assert {one.reason for one in recorder.left_out} == {
         "was part of a sum that is not finite, and the client that caused it cannot be identified"
@@ -222,20 +284,30 @@ def test_a_sum_that_is_not_finite_changes_nothing_and_says_so():
 
 
 def test_a_sum_that_cannot_be_made_changes_nothing_and_names_all_who_were_part_of_it():
-    """Under masks nobody looks at what clients send, so that one of them chooses what the function raises."""
+    """Under masks nobody looks at what clients send, so that one of them chooses what the function
+    raises.
+    """
 
     def failing(sent: Any) -> Any:
         raise OverflowError("not in the field")
 
     found, recorder = ran("fedavg", rounds=2, two_phase=failing)
     close(found, {name: wire.read(array) for name, array in first().items()}, 0)
-    why = "was part of a sum that cannot be computed (OverflowError: not in the field), and the client that caused it cannot be identified"
+    why = (
+        "was part of a sum that cannot be computed (OverflowError: not in the field), and the"
+        " client that caused it cannot be identified"
+    )
     assert {(one.reason, one.round) for one in recorder.left_out} == {(why, 1), (why, 2)}
 
 
 def test_a_sum_of_another_form_is_refused():
-    with pytest.raises(ValueError, match=r"must hold 'norm.weight' with shape \[4, 3\], got \[12\]"):
-        ran("fedavg", two_phase=lambda sent: {name: leaf.ravel() for name, leaf in plain_sum(sent).items()})
+    with pytest.raises(
+        ValueError, match=r"must hold 'norm.weight' with shape \[4, 3\], got \[12\]"
+    ):
+        ran(
+            "fedavg",
+            two_phase=lambda sent: {name: leaf.ravel() for name, leaf in plain_sum(sent).items()},
+        )
 
 
 def test_clients_that_do_not_measure_are_named():
@@ -244,7 +316,9 @@ def test_clients_that_do_not_measure_are_named():
             raise ValueError("No query function registered")
         return client(message, context)
 
-    with pytest.raises(ValueError, match=r"must send a usable reply .*and 0 did.*No query function registered"):
+    with pytest.raises(
+        ValueError, match=r"must send a usable reply .*and 0 did.*No query function registered"
+    ):
         ran("fedavg", old)
 
 
@@ -254,11 +328,19 @@ def test_clients_are_told_the_model_that_they_chose():
     def answer(message: Message, context: Context) -> Message:
         k, kind = int(context.node_config["partition-id"]), message.metadata.message_type
         if kind != "train":
-            return reply(message, None, {"num-examples": SIZES[k], "choice": k % 2, "accuracy": 0.5})
+            return reply(
+                message, None, {"num-examples": SIZES[k], "choice": k % 2, "accuracy": 0.5}
+            )
         told.append((k, settings(message)["group"], len(settings(message)["coefficient"])))  # pyright: ignore[reportArgumentType]
         received = message.content["arrays"]
         assert isinstance(received, ArrayRecord)
-        own = ArrayRecord({name[2:]: Array(wire.read(array) + k) for name, array in received.items() if name.startswith(f"{k % 2}/")})
+        own = ArrayRecord(
+            {
+                name[2:]: Array(wire.read(array) + k)
+                for name, array in received.items()
+                if name.startswith(f"{k % 2}/")
+            }
+        )
         return client_reply(message, own, {"num-examples": SIZES[k]})
 
     two = ArrayRecord({f"{q}/w": Array(np.full((2, 2), q, np.float32)) for q in range(2)})

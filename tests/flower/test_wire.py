@@ -15,12 +15,18 @@ from evenly.flower import wire
 from evenly.flower.wire import ENVELOPE, Form
 from evenly.models import MLP
 
-KINDS = st.sampled_from([np.float16, np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_])
-ANY = KINDS.flatmap(lambda kind: arrays_of.arrays(kind, arrays_of.array_shapes(min_dims=0, min_side=0, max_side=4)))
+KINDS = st.sampled_from(
+    [np.float16, np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_]
+)
+ANY = KINDS.flatmap(
+    lambda kind: arrays_of.arrays(kind, arrays_of.array_shapes(min_dims=0, min_side=0, max_side=4))
+)
 
 
 @given(ANY, st.booleans())
-def test_an_array_is_written_as_flower_writes_it_and_read_as_it_was(array: np.ndarray, turned: bool):
+def test_an_array_is_written_as_flower_writes_it_and_read_as_it_was(
+    array: np.ndarray, turned: bool
+):
     array = np.asfortranarray(array) if turned else array
     ours, theirs = wire.write(array), Array(array)
     assert (ours.dtype, ours.shape, ours.stype) == (theirs.dtype, theirs.shape, theirs.stype)
@@ -55,7 +61,13 @@ def _headed(header: str) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(72)
 
 
-HOSTILE = ["(" * 300, "'''", "\n  1\n 2", "-" * 9000 + "1", "{'descr': '<f8', 'fortran_order': False, 'shape': (1%s,), }" % ("0" * 300)]
+HOSTILE = [
+    "(" * 300,
+    "'''",
+    "\n  1\n 2",
+    "-" * 9000 + "1",
+    "{'descr': '<f8', 'fortran_order': False, 'shape': (1%s,), }" % ("0" * 300),
+]
 
 
 @pytest.mark.parametrize(
@@ -83,17 +95,27 @@ def test_a_model_is_known_by_its_names():
     assert jax.tree.structure(again) == jax.tree.structure(model)
     jax.tree.map(np.testing.assert_array_equal, again, model)
     both = wire.record_of_models([model, jax.tree.map(lambda leaf: leaf + 1, model)])
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b + 1), wire.from_arrays(both, model, "1/"), model)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_array_equal(a, b + 1),
+        wire.from_arrays(both, model, "1/"),
+        model,
+    )
 
 
 def test_another_model_is_refused_by_name_and_by_shape():
-    with pytest.raises(ValueError, match=r"The model has an array 'b', but the record holds only 'w'"):
+    with pytest.raises(
+        ValueError, match=r"The model has an array 'b', but the record holds only 'w'"
+    ):
         wire.from_arrays(wire.to_arrays({"w": np.ones(3)}), {"w": np.ones(3), "b": np.ones(1)})
     with pytest.raises(ValueError, match=r"Array 'w' must have shape \[2\], got \[3\]"):
         wire.from_arrays(wire.to_arrays({"w": np.ones(3)}), {"w": np.ones(2)})
 
 
-@given(arrays_of.arrays(np.int64, arrays_of.array_shapes(min_dims=1, max_dims=3), elements=st.integers(0, 10**9)))
+@given(
+    arrays_of.arrays(
+        np.int64, arrays_of.array_shapes(min_dims=1, max_dims=3), elements=st.integers(0, 10**9)
+    )
+)
 def test_tables_travel_as_lists(table: np.ndarray):
     metrics: dict[str, Any] = {}
     wire.put(metrics, "table", table)
@@ -109,12 +131,24 @@ def test_what_is_missing_or_does_not_fit_is_said():
 
 
 def test_every_signal_says_how_it_is_sent():
-    assert {wire.EXAMPLES, wire.CELLS, wire.CLIENT_GROUP, wire.SQUARE_NORM, *wire.SIGNALS.values()} == set(wire.HOW_TO_SEND)
+    assert {
+        wire.EXAMPLES,
+        wire.CELLS,
+        wire.CLIENT_GROUP,
+        wire.SQUARE_NORM,
+        *wire.SIGNALS.values(),
+    } == set(wire.HOW_TO_SEND)
 
 
 @pytest.mark.parametrize("models, prefixes", [((), 0), ((3,), 3)])
-def test_a_reply_may_be_as_long_as_its_numbers_in_double_precision(models: tuple[int, ...], prefixes: int):
-    form = Form(wire.Layout(("w", "bias"), ((3, 2), (2,)), (np.dtype(np.float32),) * 2), ranks=False, models=prefixes)
+def test_a_reply_may_be_as_long_as_its_numbers_in_double_precision(
+    models: tuple[int, ...], prefixes: int
+):
+    form = Form(
+        wire.Layout(("w", "bias"), ((3, 2), (2,)), (np.dtype(np.float32),) * 2),
+        ranks=False,
+        models=prefixes,
+    )
     alone = 2 * ENVELOPE + len("w") + len("bias") + 8 * (3 * 2 + 2)
     named = sum(2 * len(wire.prefix_of(q)) for q in range(prefixes))
     assert form.most_bytes(models) == max(1, prefixes) * alone + named

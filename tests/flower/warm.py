@@ -1,9 +1,10 @@
 """ClientApps that start at once.
 
-Flower starts a process for every message, and each of them imports Flower and JAX: two seconds of a processor to train a model of
-ten numbers. Here a process that has imported everything is copied instead. It runs Flower's own `flwr-clientapp`, with the same
-arguments and environment; SuperLink, SuperNodes and SuperExec are as ever and start `flwr-clientapp` by its name, which a folder
-in front of their PATH gives to `SHIM`.
+Flower starts a process for every message, and each of them imports Flower and JAX: two seconds of a
+processor to train a model of ten numbers. Here a process that has imported everything is copied
+instead. It runs Flower's own `flwr-clientapp`, with the same arguments and environment; SuperLink,
+SuperNodes and SuperExec are as ever and start `flwr-clientapp` by its name, which a folder in front
+of their PATH gives to `SHIM`.
 
     python -m tests.flower.warm SOCKET
 """
@@ -17,7 +18,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-WARM = ("flwr.supernode.cli.flwr_clientapp", "evenly.flower.clients.jax", "tests.flower.faults", "tests.flower.small")
+WARM = (
+    "flwr.supernode.cli.flwr_clientapp",
+    "evenly.flower.clients.jax",
+    "tests.flower.faults",
+    "tests.flower.small",
+)
 SHIM = """#!{python} -ISs
 import json, os, socket, sys
 

@@ -1,9 +1,11 @@
-"""Write the golden traces anew: `python -m tests.golden.regenerate [method ...]`. Review the difference before keeping it."""
+"""Write the golden traces anew: `python -m tests.golden.regenerate [method ...]`. Review the
+difference before keeping it.
+"""
 
 import json
 import sys
 
-import tests.conftest  # noqa: F401  (the same JAX settings as in the tests)
+import tests.conftest  # noqa: F401
 from evenly.algorithms import METHODS
 from evenly.models import Softmax
 from tests import federations
@@ -24,7 +26,9 @@ def main(names: list[str]) -> None:
 def one_line_lists(text: str) -> str:
     import re
 
-    return re.sub(r"\[([^\[\]{}]*)\]", lambda m: "[" + ", ".join(m[1].split()).replace(",,", ",") + "]", text)
+    return re.sub(
+        r"\[([^\[\]{}]*)\]", lambda m: "[" + ", ".join(m[1].split()).replace(",,", ",") + "]", text
+    )
 
 
 if __name__ == "__main__":

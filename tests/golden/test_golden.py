@@ -28,7 +28,9 @@ def compare(found: Any, expected: Any, where: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_five_rounds_are_as_they_were(name: str, simulated: Simulated):
-    assert traces.path(name).exists(), f"no golden trace yet: run `python -m tests.golden.regenerate {name}` and review it"
+    assert traces.path(name).exists(), (
+        f"no golden trace yet: run `python -m tests.golden.regenerate {name}` and review it"
+    )
     compare(traces.digest(name, simulated.task, simulated.federation), traces.stored(name), name)
 
 

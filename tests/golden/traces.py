@@ -1,6 +1,8 @@
-"""Five rounds of every method on the tiny federation, boiled down to numbers that a reader can compare in a diff.
+"""Five rounds of every method on the tiny federation, boiled down to numbers that a reader can
+compare in a diff.
 
-After a change that is meant to change results, run `python -m tests.golden.regenerate` and review the difference.
+After a change that is meant to change results, run `python -m tests.golden.regenerate` and review
+the difference.
 """
 
 import json
@@ -26,7 +28,9 @@ def path(name: str) -> Path:
 
 
 def digest(name: str, task: Task, federation: Federation) -> dict[str, Any]:
-    """What is stored of a method: of every run it takes the model and weights, of the result the accuracy and losses."""
+    """What is stored of a method: of every run it takes the model and weights, of the result the
+    accuracy and losses.
+    """
     (variant,) = variants((Part(name, {}),), COMMON, COHORT)
     traces = simulate(task_for(name, task, federation), federation, variant.members, ROUNDS)
     combine = METHODS[name].combine
@@ -35,7 +39,10 @@ def digest(name: str, task: Task, federation: Federation) -> dict[str, Any]:
     return {
         "cohort": result.cohort.tolist(),
         "runs": [run(trace) for trace in traces],
-        "test": {metric: rounded(metrics[metric]) for metric in ("average", "average_devices", "variance")},
+        "test": {
+            metric: rounded(metrics[metric])
+            for metric in ("average", "average_devices", "variance")
+        },
         "test_losses": rounded(result.losses[-1, 2]),
         "upload": result.upload,
     }
@@ -43,7 +50,11 @@ def digest(name: str, task: Task, federation: Federation) -> dict[str, Any]:
 
 def run(trace: Trace) -> dict[str, Any]:
     model = flat(trace.model)
-    return {"norm": rounded(np.linalg.norm(model)), "model": rounded(model), "weights": rounded(trace.weights)}
+    return {
+        "norm": rounded(np.linalg.norm(model)),
+        "model": rounded(model),
+        "weights": rounded(trace.weights),
+    }
 
 
 def rounded(values: Any) -> Any:

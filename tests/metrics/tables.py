@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-# The worked example of the specification: TP = (30, 60), FN = (20, 20), FP = (10, 30), TN = (40, 40).
+# The worked example of the specification: TP = (30, 60), FN = (20, 20), FP = (10, 30), TN = (40,
+# 40).
 WORKED = np.array([[[40, 10], [20, 30]], [[40, 30], [20, 60]]])
 
 

@@ -1,4 +1,6 @@
-"""Agreement with other people's programs: fairlearn, run here, and AIF360, whose figures are kept beside this file."""
+"""Agreement with other people's programs: fairlearn, run here, and AIF360, whose figures are kept
+beside this file.
+"""
 
 import json
 import warnings
@@ -38,7 +40,9 @@ def test_rates_of_groups_are_those_of_fairlearn(seed: int):
         sensitive_features=group,
     ).by_group
     for name in theirs.columns:
-        np.testing.assert_allclose(getattr(rates(table, 1), name), np.asarray(theirs[name]), **EXACT)
+        np.testing.assert_allclose(
+            getattr(rates(table, 1), name), np.asarray(theirs[name]), **EXACT
+        )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -51,7 +55,9 @@ def test_ranges_over_groups_are_fairlearns_differences(seed: int):
         "eod_range": fairlearn.equal_opportunity_difference,
         "odds_range": fairlearn.equalized_odds_difference,
     }.items():
-        np.testing.assert_allclose(ours[name], function(label, outcome, sensitive_features=group), **EXACT)
+        np.testing.assert_allclose(
+            ours[name], function(label, outcome, sensitive_features=group), **EXACT
+        )
     # Pooled into two sides, the unsigned differences are fairlearn's too.
     side = np.where(np.isin(group, (0, 1)), 0, 1)
     for name, function in {
@@ -59,7 +65,9 @@ def test_ranges_over_groups_are_fairlearns_differences(seed: int):
         "eod_abs": fairlearn.equal_opportunity_difference,
         "odds_diff": fairlearn.equalized_odds_difference,
     }.items():
-        np.testing.assert_allclose(ours[name], function(label, outcome, sensitive_features=side), **EXACT)
+        np.testing.assert_allclose(
+            ours[name], function(label, outcome, sensitive_features=side), **EXACT
+        )
 
 
 @pytest.mark.parametrize("case", KEPT["cases"], ids=lambda case: f"seed{case['seed']}")

@@ -1,4 +1,6 @@
-"""Resampling clients: the same draws every time, intervals that cover, and no value where there is none."""
+"""Resampling clients: the same draws every time, intervals that cover, and no value where there is
+none.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +8,8 @@ import pytest
 from evenly.metrics import measure_groups, over_clients, statistics
 from tests.metrics.tables import random_table
 
-CLIENTS = np.stack([random_table(s, groups=2, least=0) for s in range(12)])  # [clients, groups, labels, outcomes]
+# [clients, groups, labels, outcomes]
+CLIENTS = np.stack([random_table(s, groups=2, least=0) for s in range(12)])
 
 
 def eod(tables: np.ndarray) -> np.ndarray:
@@ -45,7 +48,8 @@ def test_the_same_seed_gives_the_same_interval_however_it_is_cut(monkeypatch: py
 
 
 def test_several_figures_at_once_each_with_its_own_undefined_draws():
-    # Only the first client has rows of group 0; where it is not drawn, EOD is undefined and the share is not.
+    # Only the first client has rows of group 0; where it is not drawn, EOD is undefined and the
+    # share is not.
     tables = CLIENTS.copy()
     tables[1:, 0] = 0
     found = over_clients(tables, lambda t: np.stack([eod(t), share(t)], axis=-1), draws=2000)
@@ -54,13 +58,17 @@ def test_several_figures_at_once_each_with_its_own_undefined_draws():
     assert np.isfinite([found.low, found.high]).all()
 
 
-def test_very_many_clients_are_joined_and_the_interval_stays_as_wide(monkeypatch: pytest.MonkeyPatch):
+def test_very_many_clients_are_joined_and_the_interval_stays_as_wide(
+    monkeypatch: pytest.MonkeyPatch,
+):
     draw = np.random.default_rng(8)
     tables = draw.poisson(3, (1200, 2, 2, 2))
     alone = over_clients(tables, eod, draws=2000)
     monkeypatch.setattr(statistics, "MOST_BLOCKS", 200)
     joined = over_clients(tables, eod, draws=2000)
-    np.testing.assert_array_equal(statistics.blocks(tables.reshape(1200, -1)).sum(0), tables.sum(0).ravel())
+    np.testing.assert_array_equal(
+        statistics.blocks(tables.reshape(1200, -1)).sum(0), tables.sum(0).ravel()
+    )
     assert joined.high - joined.low == pytest.approx(alone.high - alone.low, rel=0.15)
 
 
@@ -72,7 +80,8 @@ def test_one_client_says_nothing_and_neither_do_empty_tables():
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says():
-    # 40 clients whose true shares vary around 0.6, 30 rows each; 95 % intervals of the pooled share, 200 times.
+    # 40 clients whose true shares vary around 0.6, 30 rows each; 95 % intervals of the pooled
+    # share, 200 times.
     draw, hits = np.random.default_rng(5), 0
     for _ in range(200):
         right = draw.binomial(30, draw.beta(6, 4, 40))
@@ -84,17 +93,34 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
 
 
 def test_mistakes_are_refused():
-    with pytest.raises(ValueError, match=r"draws must be at least 1 and level between 0 and 1, got draws = 0 and level = 0\.95\."):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"draws must be at least 1 and level between 0 and 1, got draws = 0 and level = 0\.95\."
+        ),
+    ):
         over_clients(CLIENTS, eod, draws=0)
 
 
 @pytest.mark.parametrize(
-    "over", [lambda **how: over_clients(CLIENTS, eod, **how), lambda **how: statistics.over_people(CLIENTS.sum(0), eod, **how)]
+    "over",
+    [
+        lambda **how: over_clients(CLIENTS, eod, **how),
+        lambda **how: statistics.over_people(CLIENTS.sum(0), eod, **how),
+    ],
 )
 def test_draws_and_level_are_accepted_up_to_their_bounds(over):
     for how in ({"draws": 1}, {"draws": 2}, {"level": 1e-9}, {"level": 0.999}):
         assert np.isfinite(over(**how).low)
-    for how in ({"draws": 0}, {"draws": -1}, {"level": 0}, {"level": 1}, {"level": -0.5}, {"level": 1.5}, {"level": np.nan}):
+    for how in (
+        {"draws": 0},
+        {"draws": -1},
+        {"level": 0},
+        {"level": 1},
+        {"level": -0.5},
+        {"level": 1.5},
+        {"level": np.nan},
+    ):
         with pytest.raises(ValueError, match="draws must be at least 1 and level between 0 and 1"):
             over(**how)
     assert over() == over(draws=1000, level=0.95, seed=0)
@@ -151,8 +177,13 @@ def test_clients_go_round_the_blocks(monkeypatch: pytest.MonkeyPatch):
     np.testing.assert_array_equal(statistics.blocks(rows[:2]), rows[:2])
 
 
-@pytest.mark.parametrize(("at_once", "pieces"), [(0, [1] * 7), (1, [1] * 7), (8, [2, 2, 2, 1]), (14, [3, 3, 1]), (28, [7]), (10**6, [7])])
-def test_no_piece_holds_more_counts_than_allowed(at_once: int, pieces: list, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("at_once", "pieces"),
+    [(0, [1] * 7), (1, [1] * 7), (8, [2, 2, 2, 1]), (14, [3, 3, 1]), (28, [7]), (10**6, [7])],
+)
+def test_no_piece_holds_more_counts_than_allowed(
+    at_once: int, pieces: list, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(statistics, "AT_ONCE", at_once)
     tables = np.arange(12).reshape(3, 1, 2, 2)
     found = list(statistics.resampled(tables, 7, seed=0))
@@ -162,5 +193,9 @@ def test_no_piece_holds_more_counts_than_allowed(at_once: int, pieces: list, mon
 
 def test_tables_of_one_cell_or_none_are_cut_too(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(statistics, "AT_ONCE", 3)
-    assert [len(piece) for piece in statistics.resampled(np.ones((3, 1, 1, 1), int), 7, seed=0)] == [3, 3, 1]
-    assert [piece.shape for piece in statistics.resampled(np.ones((3, 0, 2, 2), int), 4, seed=0)] == [(3, 0, 2, 2), (1, 0, 2, 2)]
+    assert [
+        len(piece) for piece in statistics.resampled(np.ones((3, 1, 1, 1), int), 7, seed=0)
+    ] == [3, 3, 1]
+    assert [
+        piece.shape for piece in statistics.resampled(np.ones((3, 0, 2, 2), int), 4, seed=0)
+    ] == [(3, 0, 2, 2), (1, 0, 2, 2)]

@@ -37,7 +37,9 @@ SCALE_FREE = ("angle", "kl", "entropy", "gini", "jain")
 
 shares = st.floats(0.01, 1)
 clients = st.integers(1, 30).flatmap(
-    lambda m: st.tuples(arrays(np.float64, m, elements=shares), arrays(np.int64, m, elements=st.integers(2, 99)))
+    lambda m: st.tuples(
+        arrays(np.float64, m, elements=shares), arrays(np.int64, m, elements=st.integers(2, 99))
+    )
 )
 
 
@@ -50,7 +52,9 @@ def test_worked_example_of_the_noise_floor():
     # (m-1)/m * mean a(1-a)/(n-1), in percent squared, term by term.
     own = [a * (1 - a) / (n - 1) for a, n in zip(A, N, strict=True)]
     assert measure(A, N)["variance_noise"] == pytest.approx(1e4 * sum(own) / 11 * 10 / 11, abs=1e-8)
-    assert measure(A, N)["variance_true"] == pytest.approx(479.3388429752 - 1e4 * sum(own) / 11 * 10 / 11, abs=1e-7)
+    assert measure(A, N)["variance_true"] == pytest.approx(
+        479.3388429752 - 1e4 * sum(own) / 11 * 10 / 11, abs=1e-7
+    )
 
 
 def test_the_papers_vehicle_row_has_its_printed_angle():
@@ -60,7 +64,9 @@ def test_the_papers_vehicle_row_has_its_printed_angle():
     assert angle(a, N[:2]) == pytest.approx(11.3, abs=0.05)
 
 
-@pytest.mark.parametrize("count, expected", [(1, 1), (3, 1), (10, 1), (19, 1), (23, 2), (50, 5), (100, 10)])
+@pytest.mark.parametrize(
+    "count, expected", [(1, 1), (3, 1), (10, 1), (19, 1), (23, 2), (50, 5), (100, 10)]
+)
 def test_a_tenth_is_rounded_down_but_at_least_one(count: int, expected: int):
     assert tenth(count) == expected
 
@@ -130,7 +136,15 @@ def test_gini_is_half_the_mean_difference_over_the_mean(case: tuple):
 @given(st.integers(2, 30), shares)
 def test_equal_accuracies_are_perfectly_even(m: int, share: float):
     found = measure(np.full(m, share), np.full(m, 10))
-    for name, perfect in {"variance": 0, "std": 0, "angle": 0, "kl": 0, "gini": 0, "jain": 1, "entropy": np.log(m)}.items():
+    for name, perfect in {
+        "variance": 0,
+        "std": 0,
+        "angle": 0,
+        "kl": 0,
+        "gini": 0,
+        "jain": 1,
+        "entropy": np.log(m),
+    }.items():
         assert found[name] == pytest.approx(perfect, abs=1e-6), name
 
 
@@ -163,8 +177,9 @@ def test_where_nobody_is_served_relative_metrics_are_undefined():
 
 
 def test_the_noise_floor_is_an_unbiased_estimate():
-    # Clients that differ (0.5 to 0.9) with test sets of 5 to 40 rows, drawn 4000 times: the observed variance exceeds the
-    # true one by the mean noise floor. Both means have a standard error below 1 percent squared.
+    # Clients that differ (0.5 to 0.9) with test sets of 5 to 40 rows, drawn 4000 times: the
+    # observed variance exceeds the true one by the mean noise floor. Both means have a standard
+    # error below 1 percent squared.
     draw = np.random.default_rng(11)
     p, n = np.linspace(0.5, 0.9, 12), np.linspace(5, 40, 12).astype(int)
     observed = draw.binomial(n, p, (4000, 12)) / n
@@ -199,7 +214,9 @@ def test_accuracy_is_read_off_the_diagonal():
     np.testing.assert_array_equal(accuracy(tables), [0.7, np.nan])
 
 
-@given(arrays(np.int64, 4, elements=st.integers(0, 9)), arrays(np.int64, 4, elements=st.integers(0, 9)))
+@given(
+    arrays(np.int64, 4, elements=st.integers(0, 9)), arrays(np.int64, 4, elements=st.integers(0, 9))
+)
 def test_a_ratio_is_undefined_exactly_where_the_whole_is_zero(part: np.ndarray, whole: np.ndarray):
     found = ratio(part, whole)
     np.testing.assert_array_equal(np.isnan(found), whole == 0)
@@ -229,7 +246,8 @@ def test_every_metric_tells_its_formula_range_and_direction():
 
 @given(clients)
 def test_directions_are_right(case: tuple):
-    # Moving everyone half-way to the mean is fairer: what is better when small falls, and what is better when large rises.
+    # Moving everyone half-way to the mean is fairer: what is better when small falls, and what is
+    # better when large rises.
     a, n = case
     assume(len(a) > 1)
     fairer = (a + a.mean()) / 2
@@ -242,7 +260,9 @@ def test_directions_are_right(case: tuple):
             assert after[name] >= before[name] - 1e-7, name
 
 
-@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(evenly.metrics.__path__)])
+@pytest.mark.parametrize(
+    "name", [module.name for module in pkgutil.iter_modules(evenly.metrics.__path__)]
+)
 def test_examples_in_docstrings_hold(name: str):
     module = importlib.import_module(f"evenly.metrics.{name}")
     results = doctest.testmod(module)

@@ -12,11 +12,13 @@ CLIENTS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3)), min_size=1, ma
 
 
 def test_numbers_by_hand():
-    # Groups (0.5, 0.7) and (0.9): clients have mean 70 and variance (20^2 + 0 + 20^2) / 3; groups 60 and 90.
+    # Groups (0.5, 0.7) and (0.9): clients have mean 70 and variance (20^2 + 0 + 20^2) / 3; groups
+    # 60 and 90.
     found = equity([0.5, 0.7, 0.9], [0, 0, 1], 2)
     expected = {
         "average": 70, "worst10": 50, "best10": 90, "variance": 800 / 3, "std": np.sqrt(800 / 3),
-        "group_average": 75, "group_worst10": 60, "group_best10": 90, "group_variance": 225, "group_std": 15,
+        "group_average": 75, "group_worst10": 60, "group_best10": 90, "group_variance": 225,
+        "group_std": 15,
     }  # fmt: skip
     assert found == pytest.approx(expected)
 
@@ -50,8 +52,8 @@ def test_one_group_is_perfectly_equitable_and_one_client_a_group_is_equality(cas
 
 
 def test_clients_of_a_group_that_share_their_test_rows():
-    # The best tenth of a thousand clients and the best of ten groups coincide where the best group has over a hundred clients,
-    # as E2FL's Table 1 shows for every federated method.
+    # The best tenth of a thousand clients and the best of ten groups coincide where the best group
+    # has over a hundred clients, as E2FL's Table 1 shows for every federated method.
     accuracy = 0.8 + 0.001 * np.array(SIZES) / 2
     found = equity(np.repeat(accuracy, SIZES), np.repeat(np.arange(10), SIZES), 10)
     assert found["best10"] == pytest.approx(found["group_best10"])
@@ -68,7 +70,9 @@ def test_nobody_and_nothing():
 def test_unknown_groups_are_refused():
     with pytest.raises(ValueError, match=r"numbered from 0 to 1, got numbers from 0 to 2"):
         equity([0.1, 0.2], [0, 2], 2)
-    with pytest.raises(ValueError, match=r"one group per client, got \[1\] groups for \[2\] accuracies"):
+    with pytest.raises(
+        ValueError, match=r"one group per client, got \[1\] groups for \[2\] accuracies"
+    ):
         equity([0.1, 0.2], [0], 2)
 
 
@@ -76,7 +80,9 @@ def test_groups_are_numbered_from_0_and_empty_input_is_undefined():
     np.testing.assert_array_equal(group_means([0.5], [1], 2), [np.nan, 0.5])
     np.testing.assert_array_equal(group_means([], np.zeros(0, int), 2), [np.nan, np.nan])
     for group in (-1, 2):
-        with pytest.raises(ValueError, match=f"numbered from 0 to 1, got numbers from {group} to {group}"):
+        with pytest.raises(
+            ValueError, match=f"numbered from 0 to 1, got numbers from {group} to {group}"
+        ):
             group_means([0.5], [group], 2)
     with pytest.raises(ValueError, match="one group per client"):
         group_means([[0.5]], [[0]], 2)
@@ -88,5 +94,15 @@ def test_the_metrics_of_groups_are_those_of_the_summary():
     a, group = [0.5, 0.7, 0.9, np.nan], [0, 0, 3, 1]  # groups 1 and 2 have nobody with rows
     found, expected = measure_equity(a, group), equity(a, group, 4)
     assert found == pytest.approx({name: expected[name] for name in found})
-    assert found == pytest.approx({"group_average": 75, "group_worst10": 60, "group_best10": 90, "group_variance": 225, "group_std": 15})
-    assert {name: EQUITY_METRICS[name].better for name in found} == dict(zip(found, (1, 1, 1, -1, -1), strict=True))
+    assert found == pytest.approx(
+        {
+            "group_average": 75,
+            "group_worst10": 60,
+            "group_best10": 90,
+            "group_variance": 225,
+            "group_std": 15,
+        }
+    )
+    assert {name: EQUITY_METRICS[name].better for name in found} == dict(
+        zip(found, (1, 1, 1, -1, -1), strict=True)
+    )

@@ -12,7 +12,13 @@ from tests.aggregation import LOSSES
 from tests.oracles import fair
 
 losses = arrays(np.float64, st.integers(1, 6), elements=st.floats(0.01, 4))
-KINDS = {"fedavg": st.just(0.0), "q-ffl": st.floats(0, 20), "afl": st.just(0.0), "term": st.floats(0, 20), "propfair": st.floats(4.1, 50)}
+KINDS = {
+    "fedavg": st.just(0.0),
+    "q-ffl": st.floats(0, 20),
+    "afl": st.just(0.0),
+    "term": st.floats(0, 20),
+    "propfair": st.floats(4.1, 50),
+}
 kinds = st.sampled_from(list(KINDS)).flatmap(lambda kind: st.tuples(st.just(kind), KINDS[kind]))
 
 
@@ -41,7 +47,9 @@ def test_worked_examples(kind: str, parameter: float, expected: float):
 def test_worked_dual_weights():
     dual = dual_weights(LOSSES, "propfair", 5.0)
     np.testing.assert_allclose(dual, [0.2799824555, 0.4199736833, 0.3149802625], atol=1e-9)
-    np.testing.assert_allclose(dual / dual.sum(), [0.2758620690, 0.4137931034, 0.3103448276], atol=1e-9)
+    np.testing.assert_allclose(
+        dual / dual.sum(), [0.2758620690, 0.4137931034, 0.3103448276], atol=1e-9
+    )
     np.testing.assert_allclose(dual_weights(LOSSES, "q-ffl", 1.0), LOSSES / 3.5)
     np.testing.assert_allclose(dual_weights(LOSSES, "fedavg"), 1 / 3)
     np.testing.assert_array_equal(dual_weights(LOSSES, "afl"), [0, 1, 0])
@@ -50,7 +58,15 @@ def test_worked_dual_weights():
 @given(losses, kinds)
 def test_it_is_the_papers_mean(f: np.ndarray, kind: tuple[str, float]):
     name, parameter = kind
-    expected = f.max() if name == "afl" else None if parameter < 1e-3 and name == "term" else fair.generalised_mean(f, name, parameter)
+    expected = (
+        f.max()
+        if name == "afl"
+        else (
+            None
+            if parameter < 1e-3 and name == "term"
+            else fair.generalised_mean(f, name, parameter)
+        )
+    )
     if expected is not None:
         assert generalised_mean(f, name, parameter) == pytest.approx(expected, rel=1e-8)
 
@@ -69,7 +85,13 @@ def test_equal_losses_are_their_own_mean(c: float, count: int, kind: tuple[str, 
 
 @given(losses)
 def test_the_limits_are_the_mean_and_the_worst(f: np.ndarray):
-    for kind, parameter in (("q-ffl", 0.0), ("q-ffl", 1e-10), ("term", 0.0), ("term", 1e-10), ("propfair", 1e10)):
+    for kind, parameter in (
+        ("q-ffl", 0.0),
+        ("q-ffl", 1e-10),
+        ("term", 0.0),
+        ("term", 1e-10),
+        ("propfair", 1e10),
+    ):
         assert generalised_mean(f, kind, parameter) == pytest.approx(f.mean(), abs=1e-7), kind
         np.testing.assert_allclose(dual_weights(f, kind, parameter), 1 / len(f), rtol=1e-8)
     for kind in ("q-ffl", "term"):
@@ -83,7 +105,9 @@ def test_dual_weights_are_the_slope_of_the_mean(f: np.ndarray, M: float, alpha: 
     np.testing.assert_allclose(dual, fair.slope_of_mean(f, "propfair", M), rtol=1e-8)
     assert np.prod(len(f) * dual) == pytest.approx(1)
     assert dual.sum() >= 1 - 1e-12
-    np.testing.assert_allclose(dual_weights(f, "term", alpha), fair.slope_of_mean(f, "term", alpha), rtol=1e-8)
+    np.testing.assert_allclose(
+        dual_weights(f, "term", alpha), fair.slope_of_mean(f, "term", alpha), rtol=1e-8
+    )
     slope = fair.slope_of_mean(f, "q-ffl", alpha)
     np.testing.assert_allclose(dual_weights(f, "q-ffl", alpha), slope / slope.sum(), rtol=1e-8)
 
@@ -108,8 +132,18 @@ def test_extremes_are_finite():
 @pytest.mark.parametrize(
     "f, kind, parameter, sentence",
     [
-        ([1.0, 5.0], "propfair", 5.0, r"propfair: M must exceed every loss, got M = 5\.0 and a loss of 5\.0\."),
-        ([1.0], "mean", 0.0, r"kind must be one of fedavg, q-ffl, afl, term, propfair, got 'mean'\."),
+        (
+            [1.0, 5.0],
+            "propfair",
+            5.0,
+            r"propfair: M must exceed every loss, got M = 5\.0 and a loss of 5\.0\.",
+        ),
+        (
+            [1.0],
+            "mean",
+            0.0,
+            r"kind must be one of fedavg, q-ffl, afl, term, propfair, got 'mean'\.",
+        ),
         ([-1.0], "term", 1.0, r"Losses must be finite, at least 0 and at least one, got .*\."),
         ([], "afl", 0.0, r"Losses must be finite, at least 0 and at least one, got .*\."),
         ([np.nan], "fedavg", 0.0, r"Losses must be finite, at least 0 and at least one, got .*\."),
@@ -138,7 +172,9 @@ def test_the_page_on_the_idea_has_these_means_and_weights():
         dual = dual_weights(np.array([0.5, 2.0, 1.0]), kind, parameter)
         shown = ", ".join(f"{weight:.3f}" for weight in dual / dual.sum())
         row = next(line for line in page.splitlines() if line.startswith(f"| {title} |"))
-        assert row.endswith(f"| {generalised_mean(np.array([0.5, 2.0, 1.0]), kind, parameter):.3f} | {shown} |")
+        assert row.endswith(
+            f"| {generalised_mean(np.array([0.5, 2.0, 1.0]), kind, parameter):.3f} | {shown} |"
+        )
 
 
 @pytest.mark.parametrize("function", [generalised_mean, dual_weights])
@@ -174,6 +210,9 @@ def test_losses_of_0_among_others():
     np.testing.assert_allclose(dual_weights(f, "q-ffl", 1.0), [0, 0.5, 0.5])
     np.testing.assert_allclose(dual_weights(f, "afl"), [0, 0.5, 0.5])  # whoever is worst shares
     np.testing.assert_allclose(dual_weights(f, "term", np.log(2)), np.array([1, 4, 4]) / 9)
-    assert generalised_mean(f, "term", np.log(2)) == pytest.approx(np.log(3) / np.log(2))  # the mean of 1, 4 and 4 is 3
+    # the mean of 1, 4 and 4 is 3
+    assert generalised_mean(f, "term", np.log(2)) == pytest.approx(np.log(3) / np.log(2))
     assert generalised_mean(f, "propfair", 3.0) == pytest.approx(3 - 3 ** (1 / 3))
-    np.testing.assert_allclose(dual_weights(f, "propfair", 3.0), 3 ** (1 / 3) / np.array([3, 1, 1]) / 3)
+    np.testing.assert_allclose(
+        dual_weights(f, "propfair", 3.0), 3 ** (1 / 3) / np.array([3, 1, 1]) / 3
+    )

@@ -17,14 +17,18 @@ SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 9, 10, 29, 99, 100, 999])
 def test_the_tails_are_scipys(freedom):
     t = np.concatenate([np.linspace(0, 6, 61), [10.0, 50.0, 1e3]])
-    np.testing.assert_allclose([two_sided(x, freedom) for x in t], 2 * stats.t.sf(t, freedom), rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(
+        [two_sided(x, freedom) for x in t], 2 * stats.t.sf(t, freedom), rtol=1e-9, atol=1e-13
+    )
     assert two_sided(-1.5, freedom) == two_sided(1.5, freedom)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30, 31, 120])
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
 def test_the_quantiles_are_scipys(freedom, level):
-    assert t_quantile(freedom, level) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=1e-10)
+    assert t_quantile(freedom, level) == pytest.approx(
+        stats.t.ppf((1 + level) / 2, freedom), rel=1e-10
+    )
 
 
 @given(st.lists(NUMBERS, min_size=2, max_size=8))
@@ -80,7 +84,8 @@ def test_holm_lies_between_p_and_bonferroni(p):
 
 def test_coarse_accuracies_of_two_seeds_are_not_called_clear_by_chance():
     draw = np.random.default_rng(0)
-    differences = 10.0 * (draw.binomial(10, 0.6, (1000, 2)) - draw.binomial(10, 0.6, (1000, 2)))  # one client of ten rows, no difference
+    # one client of ten rows, no difference
+    differences = 10.0 * (draw.binomial(10, 0.6, (1000, 2)) - draw.binomial(10, 0.6, (1000, 2)))
     assert np.mean([paired(own).p < 0.05 for own in differences]) < 0.05
 
 
@@ -94,7 +99,9 @@ def test_no_freedom_is_refused():
 
 
 def test_differences_are_equal_only_up_to_rounding():
-    """A deviation within 1e-12 of the mean, or of 1 where the mean is smaller, is rounding; anything larger is a difference."""
+    """A deviation within 1e-12 of the mean, or of 1 where the mean is smaller, is rounding;
+    anything larger is a difference.
+    """
     assert paired([1e-13, 1e-13])[:4] == (0.0, 0.0, 1.0, 0.0)
     assert paired([1e-11, 1e-11]).effect == math.inf
     assert paired([1e6, 1e6 + 1e-7]).effect == math.inf
@@ -112,13 +119,16 @@ def test_undefined_seeds_are_left_out():
 
 
 def test_tails_and_quantiles_by_hand():
-    """One degree of freedom is the Cauchy distribution, P(|t| > x) = 1 - 2 arctan(x) / pi; two have P(|t| <= x) = x / sqrt(2 + x^2)."""
+    """One degree of freedom is the Cauchy distribution, P(|t| > x) = 1 - 2 arctan(x) / pi; two have
+    P(|t| <= x) = x / sqrt(2 + x^2).
+    """
     for x in (0.0, 0.5, 3.0):
         assert two_sided(x, 1) == pytest.approx(1 - 2 * math.atan(x) / math.pi)
         assert two_sided(x, 2) == pytest.approx(1 - x / math.sqrt(2 + x * x))
     assert t_quantile(1, 0.5) == pytest.approx(1)
     assert t_quantile(2, 0.5) == pytest.approx(math.sqrt(2 / 3))
-    assert t_quantile(1, 0.01) == pytest.approx(math.tan(0.005 * math.pi))  # far below 1, where the search begins
+    # far below 1, where the search begins
+    assert t_quantile(1, 0.01) == pytest.approx(math.tan(0.005 * math.pi))
     assert t_quantile(3) == t_quantile(3, 0.95) == pytest.approx(3.182446305)
     for freedom in (0, -1):
         with pytest.raises(ValueError, match="at least one degree of freedom"):

@@ -21,7 +21,9 @@ def test_thresholds_are_reached_at_equality():
 
 def test_good_clients_reach_the_coverage_less_the_tolerance():
     # The thesis' example: coverage 1000 with a tolerance of a tenth asks for 900.
-    np.testing.assert_array_equal(good_clients(np.array([899, 900, 1000]), 1000, 0.1), [False, True, True])
+    np.testing.assert_array_equal(
+        good_clients(np.array([899, 900, 1000]), 1000, 0.1), [False, True, True]
+    )
     np.testing.assert_array_equal(good_clients(np.array([999, 1000]), 1000, 0), [False, True])
     with pytest.raises(ValueError, match=r"tolerance must be from 0 to 1, got 2\."):
         good_clients(np.array([1]), 1000, 2)

@@ -33,7 +33,9 @@ def shard(x: Any, y: Any) -> Shard:
 
 
 def federation(name: str) -> Federation:
-    """Four clients of 6 to 12 rows, whose label can be seen: images grow brighter, rows of symbols end with it."""
+    """Four clients of 6 to 12 rows, whose label can be seen: images grow brighter, rows of symbols
+    end with it.
+    """
     draw = np.random.default_rng(1)
     sizes = (6, 9, 12, 8)
     owner, y = np.repeat(np.arange(len(sizes)), sizes), draw.integers(0, CLASSES, sum(sizes))

@@ -16,8 +16,22 @@ IMAGES = (5, 8, 8, 1)
 TASKS: dict[str, tuple[Task, tuple[int, ...]]] = {
     "mlp": (MLP(features=4, classes=3, hidden=(5,), bias=False), (5, 4)),
     "lenet": (LeNet(shape=(8, 8, 1), classes=3, mean=(0.0,), deviation=(1.0,)), IMAGES),
-    "cnn": (CNN(shape=(8, 8, 1), classes=3, channels=(2,), hidden=(4,), kernel=3, mean=(0.0,), deviation=(1.0,)), IMAGES),
-    "custom": (Custom(initialise=lambda key: {"w": jnp.ones((4, 3))}, apply=lambda p, x: x @ p["w"]), (5, 4)),
+    "cnn": (
+        CNN(
+            shape=(8, 8, 1),
+            classes=3,
+            channels=(2,),
+            hidden=(4,),
+            kernel=3,
+            mean=(0.0,),
+            deviation=(1.0,),
+        ),
+        IMAGES,
+    ),
+    "custom": (
+        Custom(initialise=lambda key: {"w": jnp.ones((4, 3))}, apply=lambda p, x: x @ p["w"]),
+        (5, 4),
+    ),
 }
 
 
@@ -44,7 +58,10 @@ def _compare(task: Task, shape: tuple[int, ...], *, judging: bool = True) -> Non
     assert isinstance(task, Judging) == judging
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=shape).astype(np.float32), draw.integers(0, 3, shape[0])
-    shard, params = Shard(jnp.asarray(x), jnp.asarray(y), None, None, None), task.init(jax.random.key(0))
+    shard, params = (
+        Shard(jnp.asarray(x), jnp.asarray(y), None, None, None),
+        task.init(jax.random.key(0)),
+    )
     losses, outcomes = judged(task, params, shard)
     np.testing.assert_allclose(losses, task.losses(params, shard), rtol=1e-6)
     np.testing.assert_array_equal(outcomes, task.predict(params, shard.x))

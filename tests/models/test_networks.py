@@ -1,4 +1,6 @@
-"""Networks for images and text: their sizes, what every task promises, and that the simulator trains them."""
+"""Networks for images and text: their sizes, what every task promises, and that the simulator
+trains them.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,17 @@ import evenly
 from evenly import trees
 from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
-from evenly.models import CNN, NETWORKS, PIXELS, TASKS, CharLSTM, LeNet, Probabilistic, ResNet, check_task
+from evenly.models import (
+    CNN,
+    NETWORKS,
+    PIXELS,
+    TASKS,
+    CharLSTM,
+    LeNet,
+    Probabilistic,
+    ResNet,
+    check_task,
+)
 from evenly.models.layers import MOST_ROWS
 from evenly.parts.work import batch_loss
 from evenly.records import replace
@@ -59,7 +71,11 @@ def test_losses_predictions_and_probabilities_agree(name: str):
     @jax.jit
     def all_three(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         params = task.init(jax.random.key(0))
-        return task.probabilities(params, x), task.predict(params, x), task.losses(params, shard(x, y))
+        return (
+            task.probabilities(params, x),
+            task.predict(params, x),
+            task.losses(params, shard(x, y)),
+        )
 
     y = np.arange(9) % CLASSES
     chances, predicted, losses = map(np.asarray, all_three(jnp.asarray(x), jnp.asarray(y)))
@@ -78,7 +94,11 @@ def test_gradients_are_finite_and_point_uphill_also_on_padding(name: str):
     def moved() -> Any:
         params = task.init(jax.random.key(0))
         value, gradient = jax.value_and_grad(lambda p: batch_loss(task, p, batch))(params)
-        return value, gradient, batch_loss(task, trees.subtract(params, trees.scale(gradient, 1e-3)), batch)
+        return (
+            value,
+            gradient,
+            batch_loss(task, trees.subtract(params, trees.scale(gradient, 1e-3)), batch),
+        )
 
     value, gradient, after = moved()
     assert all(np.isfinite(leaf).all() and np.any(leaf) for leaf in jax.tree.leaves(gradient))
@@ -88,23 +108,36 @@ def test_gradients_are_finite_and_point_uphill_also_on_padding(name: str):
 @EVERY
 def test_many_rows_at_once_give_what_each_gives_alone(name: str):
     task, x = SMALL[name], jnp.asarray(examples(name, MOST_ROWS + 3))
-    losses = jax.jit(lambda x: task.losses(task.init(jax.random.key(0)), shard(x, np.zeros(len(x), int))))
+    losses = jax.jit(
+        lambda x: task.losses(task.init(jax.random.key(0)), shard(x, np.zeros(len(x), int)))
+    )
     np.testing.assert_allclose(losses(x)[-3:], losses(x[-3:]), rtol=1e-5)
 
 
 LESS_OFTEN = {"cnn", "resnet"}  # compiling is slow, and their parts are in the others
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LESS_OFTEN)) for n in SMALL if n != "lenet-no-bias"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=[pytest.mark.slow] * (n in LESS_OFTEN))
+        for n in SMALL
+        if n != "lenet-no-bias"
+    ],
+)
 def test_the_simulator_trains_one_run_and_two_at_a_time(name: str):
     task, data = SMALL[name], federation(name)
     check_task(task, data)
     rate = 0.5 if name == "char-lstm" else 0.05
-    methods = [algorithm(f"q-fedavg(q={q}, learning_rate={rate}, batch_size=4)+full") for q in (0, 1)]
+    methods = [
+        algorithm(f"q-fedavg(q={q}, learning_rate={rate}, batch_size=4)+full") for q in (0, 1)
+    ]
     first = jax.jit(task.init)(jax.random.key(0))
     [alone] = simulate(task, data, methods[1:], rounds=6)
     together = simulate(task, data, methods, rounds=6)
-    for a, b, start in zip(*map(jax.tree.leaves, (alone.model, together[1].model, first)), strict=True):
+    for a, b, start in zip(
+        *map(jax.tree.leaves, (alone.model, together[1].model, first)), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
         assert np.isfinite(a).all()
         assert (a != start).any()
@@ -117,7 +150,13 @@ def test_the_simulator_trains_one_run_and_two_at_a_time(name: str):
 def test_a_network_comes_back_from_its_file(name: str, tmp_path: Path):
     task, data = SMALL[name], federation(name)
     params = jax.jit(task.init)(jax.random.key(5))
-    model = Model(task=task, params=params, labels=data.labels, shape=data.x.shape[1:], dtype=str(data.x.dtype))
+    model = Model(
+        task=task,
+        params=params,
+        labels=data.labels,
+        shape=data.x.shape[1:],
+        dtype=str(data.x.dtype),
+    )
     evenly.save(model, tmp_path / "model.npz")
     back = evenly.load(tmp_path / "model.npz")
     assert jax.tree.structure(back.task) == jax.tree.structure(task)
@@ -145,7 +184,12 @@ def test_symbols_may_come_as_floats():
 
 @pytest.mark.parametrize(
     ("name", "built", "count"),
-    [("lenet", "lenet", 8), ("lenet-no-bias", "lenet", 4), ("resnet18", "resnet", 62), ("char-lstm", "char-lstm", 11)],
+    [
+        ("lenet", "lenet", 8),
+        ("lenet-no-bias", "lenet", 4),
+        ("resnet18", "resnet", 62),
+        ("char-lstm", "char-lstm", 11),
+    ],
 )
 def test_networks_are_built_for_a_federation(name: str, built: str, count: int):
     data = federation(built)
@@ -157,7 +201,10 @@ def test_networks_are_built_for_a_federation(name: str, built: str, count: int):
 
 def test_known_data_sets_bring_their_own_constants():
     data = federation("resnet")
-    unknown, known = NETWORKS["resnet18"](data), NETWORKS["resnet18"](replace(data, name="cifar100 dirichlet"))
+    unknown, known = (
+        NETWORKS["resnet18"](data),
+        NETWORKS["resnet18"](replace(data, name="cifar100 dirichlet")),
+    )
     assert isinstance(unknown, ResNet)
     assert isinstance(known, ResNet)
     assert (unknown.mean, unknown.deviation) == ((0.5,) * 3, (0.5,) * 3)
@@ -165,22 +212,41 @@ def test_known_data_sets_bring_their_own_constants():
 
 
 def test_data_of_another_shape_are_refused(tiny: Federation):
-    with pytest.raises(ValueError, match=r"Model 'lenet' needs images \[n, height, width, channels\], got rows of shape \[5\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"Model 'lenet' needs images \[n, height, width, channels\], got rows of shape \[5\]",
+    ):
         NETWORKS["lenet"](tiny)
-    with pytest.raises(ValueError, match="Model 'char-lstm' requires rows of symbol numbers from 0 to 2"):
+    with pytest.raises(
+        ValueError, match="Model 'char-lstm' requires rows of symbol numbers from 0 to 2"
+    ):
         NETWORKS["char-lstm"](tiny)
-    with pytest.raises(ValueError, match="cnn: images must be at least 16 pixels high and wide, got 8 x 8"):
+    with pytest.raises(
+        ValueError, match="cnn: images must be at least 16 pixels high and wide, got 8 x 8"
+    ):
         NETWORKS["cnn"](federation("resnet"))
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: LeNet(widths=(3, 4)), r"lenet: widths must be three positive numbers, such as \(32, 64, 128\), got \(3, 4\)"),
+        (
+            lambda: LeNet(widths=(3, 4)),
+            r"lenet: widths must be three positive numbers, such as \(32, 64, 128\), got \(3, 4\)",
+        ),
         (lambda: CNN(channels=()), r"cnn: channels must be a tuple of positive numbers, got \(\)"),
         (lambda: ResNet(width=3), "resnet: width must be a multiple of groups, got 3 and 2"),
-        (lambda: ResNet(blocks=(0,)), r"resnet: blocks must be a tuple of positive numbers, such as \(2, 2, 2, 2\), got \(0,\)"),
-        (lambda: CharLSTM(hidden=0), "char-lstm: hidden must be a whole number of at least 1, got 0"),
+        (
+            lambda: ResNet(blocks=(0,)),
+            (
+                r"resnet: blocks must be a tuple of positive numbers, such as \(2, 2, 2, 2\), got"
+                r" \(0,\)"
+            ),
+        ),
+        (
+            lambda: CharLSTM(hidden=0),
+            "char-lstm: hidden must be a whole number of at least 1, got 0",
+        ),
     ],
 )
 def test_wrong_settings_are_refused(build: Any, message: str):

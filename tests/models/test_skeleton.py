@@ -23,7 +23,9 @@ def test_it_has_the_shapes_of_the_first_model():
     task = Softmax(features=3, classes=2)
     found, model = skeleton(task), task.init(jax.random.key(0))
     assert jax.tree.structure(found) == jax.tree.structure(model)
-    assert [leaf.shape for leaf in jax.tree.leaves(found)] == [leaf.shape for leaf in jax.tree.leaves(model)]
+    assert [leaf.shape for leaf in jax.tree.leaves(found)] == [
+        leaf.shape for leaf in jax.tree.leaves(model)
+    ]
 
 
 def test_a_record_is_asked_once_for_each_question():

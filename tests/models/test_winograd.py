@@ -1,4 +1,6 @@
-"""Half the multiplications give the same convolution, nearly as exactly as patches do, and are used where they pay."""
+"""Half the multiplications give the same convolution, nearly as exactly as patches do, and are used
+where they pay.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -39,15 +41,21 @@ def exact(x: np.ndarray, w: np.ndarray, pull: np.ndarray) -> list[np.ndarray]:
     return [value, dx[:, 1:-1, 1:-1], dw]
 
 
-@pytest.mark.parametrize("wide", [1, 4, 7, 13, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (2, 3, 6, 8))])
-def test_outputs_and_gradients_are_nearly_as_exact_as_those_of_patches(monkeypatch: pytest.MonkeyPatch, wide: int):
+@pytest.mark.parametrize(
+    "wide", [1, 4, 7, 13, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (2, 3, 6, 8))]
+)
+def test_outputs_and_gradients_are_nearly_as_exact_as_those_of_patches(
+    monkeypatch: pytest.MonkeyPatch, wide: int
+):
     given = drawn(0, 3, 6, wide, 16), drawn(1, 3, 3, 16, 5), drawn(2, 3, 6, wide, 5)
     expected = exact(*given)
     monkeypatch.setattr(layers, "fewer_products_pay", lambda w, wide: True)
     fewer = outputs(*given)
     monkeypatch.setattr(layers, "fewer_products_pay", lambda w, wide: False)
     patches = outputs(*given)
-    assert any((a != b).any() for a, b in zip(fewer, patches, strict=True)), "both took the same way"
+    assert any((a != b).any() for a, b in zip(fewer, patches, strict=True)), (
+        "both took the same way"
+    )
     for a, b, truth in zip(fewer, patches, expected, strict=True):
         scale = np.sqrt((truth**2).mean())
         errors = [np.sqrt(((value - truth) ** 2).mean()) / scale for value in (a, b)]
@@ -56,7 +64,9 @@ def test_outputs_and_gradients_are_nearly_as_exact_as_those_of_patches(monkeypat
 
 
 def test_a_filter_that_looks_at_one_pixel_gives_that_pixel():
-    """With whole numbers for which the transforms hardly round: a wrong coefficient would be off by 1 or more."""
+    """With whole numbers for which the transforms hardly round: a wrong coefficient would be off by
+    1 or more.
+    """
     x = np.arange(2 * 5 * 9 * 1, dtype=np.float32).reshape(2, 5, 9, 1)
     for i in range(3):
         for j in range(3):
@@ -75,9 +85,13 @@ def test_models_side_by_side_have_their_own_gradients():
         return jax.grad(lambda x, w: (by_fewer_products(x, w) ** 2).sum(), (0, 1))(x, w)
 
     for axes in ((0, 0), (None, 0), (0, None)):
-        together = jax.vmap(slope, axes)(*(a[0] if axis is None else a for a, axis in zip((x, w), axes, strict=True)))
+        together = jax.vmap(slope, axes)(
+            *(a[0] if axis is None else a for a, axis in zip((x, w), axes, strict=True))
+        )
         for i in range(3):
-            own = slope(*(a[0 if axis is None else i] for a, axis in zip((x, w), axes, strict=True)))
+            own = slope(
+                *(a[0 if axis is None else i] for a, axis in zip((x, w), axes, strict=True))
+            )
             for a, b in zip(together, own, strict=True):
                 np.testing.assert_allclose(a[i], b, rtol=2e-4, atol=2e-3)
 
@@ -87,7 +101,8 @@ def test_gradients_can_be_differentiated_forwards():
     x, w = jnp.asarray(drawn(0, 1, 5, 8, 2)), jnp.asarray(drawn(1, 3, 3, 2, 1))
     of_weights = jax.grad(lambda w: (by_fewer_products(x, w) ** 2).sum())
     _, along = jax.jvp(of_weights, (w,), (w,))
-    np.testing.assert_allclose(along, of_weights(w), rtol=1e-4, atol=1e-3)  # of a quadratic function
+    # of a quadratic function
+    np.testing.assert_allclose(along, of_weights(w), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize(

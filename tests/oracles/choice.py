@@ -1,8 +1,12 @@
-"""Device-specific q (q-FFL, Appendix): each device keeps the model that does best on its own validation rows."""
+"""Device-specific q (q-FFL, Appendix): each device keeps the model that does best on its own
+validation rows.
+"""
 
 
 def choose(validation_accuracy, qs):
-    """For every client the q of the best validation accuracy; ties, and clients without rows (None), take the smallest q."""
+    """For every client the q of the best validation accuracy; ties, and clients without rows
+    (None), take the smallest q.
+    """
     chosen = []
     for of_client in validation_accuracy:  # one {q: accuracy or None} per client
         best = min(qs)

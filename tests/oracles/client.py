@@ -1,4 +1,5 @@
-"""Clients of the papers in NumPy float64: softmax regression with its gradient written out, and mini-batch SGD.
+"""Clients of the papers in NumPy float64: softmax regression with its gradient written out, and
+mini-batch SGD.
 
 A model is one vector: the weights [features, classes], row by row, and then the biases.
 """
@@ -43,7 +44,9 @@ def weighted_gradient(model, x, y, weight):
 
 
 def local_sgd(received, batches, rate, mu=0.0):
-    """v <- v - rate (grad of the batch loss at v + mu (v - w)) for every batch; mu > 0 is FedProx."""
+    """v <- v - rate (grad of the batch loss at v + mu (v - w)) for every batch; mu > 0 is
+    FedProx.
+    """
     v = received.copy()
     for x, y in batches:
         v = v - rate * (gradient(v, x, y) + mu * (v - received))

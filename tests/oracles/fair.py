@@ -1,4 +1,6 @@
-"""Fair servers and clients of the papers, line by line, in NumPy float64. Symbols as in `server`."""
+"""Fair servers and clients of the papers, line by line, in NumPy float64. Symbols as in
+`server`.
+"""
 
 import itertools
 from typing import NamedTuple
@@ -15,7 +17,9 @@ class Move(NamedTuple):
 
 
 def project(y, mass=1.0):
-    """The nearest point of {x >= 0, sum x = mass}: of every support, the point with equal shifts; the nearest that is feasible."""
+    """The nearest point of {x >= 0, sum x = mass}: of every support, the point with equal shifts;
+    the nearest that is feasible.
+    """
     y, best = np.asarray(y, np.float64), None
     for size in range(1, len(y) + 1):
         for support in map(list, itertools.combinations(range(len(y)), size)):
@@ -27,15 +31,22 @@ def project(y, mass=1.0):
 
 
 def faulty_project(y):
-    """What the public q-FFL code does: the sums by which it chooses rho are one element short. Never to be reproduced."""
+    """What the public q-FFL code does: the sums by which it chooses rho are one element short.
+    Never to be reproduced.
+    """
     u = np.sort(y)[::-1]
     rho = max(i + 1 for i in range(len(y)) if u[i] + (1 - u[:i].sum()) / (i + 1) > 0)
     return np.maximum(y + (1 - u[:rho].sum()) / rho, 0)
 
 
 def afl_full(w, gradients, F, lambdas, rate, rate_lambda):
-    """q-FFL's AFL: w+ = w - rate sum lambda_k grad F_k;  lambda+ = project(lambda + rate_lambda F)."""
-    return Move(w - rate * sum(lambdas[k] * gradients[k] for k in range(len(F))), project(lambdas + rate_lambda * np.asarray(F)))
+    """q-FFL's AFL: w+ = w - rate sum lambda_k grad F_k;  lambda+ = project(lambda +
+    rate_lambda F).
+    """
+    return Move(
+        w - rate * sum(lambdas[k] * gradients[k] for k in range(len(F))),
+        project(lambdas + rate_lambda * np.asarray(F)),
+    )
 
 
 def afl_local(trained, F, lambdas, rate_lambda):
@@ -45,7 +56,9 @@ def afl_local(trained, F, lambdas, rate_lambda):
 
 
 def afl_stochastic(trained, F, lambdas, rate_lambda, k, j):
-    """Mohri et al.: the step of a client k drawn from lambda; lambda <- project(lambda + rate m F_j e_j), j drawn uniformly."""
+    """Mohri et al.: the step of a client k drawn from lambda; lambda <- project(lambda + rate m F_j
+    e_j), j drawn uniformly.
+    """
     climb = np.zeros(len(F))
     climb[j] = len(F) * F[j]
     return Move(trained[k], project(lambdas + rate_lambda * climb))
@@ -59,7 +72,9 @@ def term(trained, F, n, alpha):
 
 
 def term_authors(w, trained, F, alpha, estimate):
-    """The TERM authors' federated code: e_k, the running estimate, u_k = e_k / (estimate K), and a mean over K besides."""
+    """The TERM authors' federated code: e_k, the running estimate, u_k = e_k / (estimate K), and a
+    mean over K besides.
+    """
     e = np.exp(alpha * (np.asarray(F) - max(F)))
     K = len(F)
     estimate = 0.5 * estimate + 0.5 * e.mean()
@@ -80,7 +95,9 @@ def p_weights(family, c, first=1.0, difference=2.0, z=0.5):
 
 
 def p_fedavg(trained, key, family, tied=1e-9, **options):
-    """Sort by loss (geometric: worst first), give the i-th its p_i; runs of equal losses share theirs."""
+    """Sort by loss (geometric: worst first), give the i-th its p_i; runs of equal losses share
+    theirs.
+    """
     key = np.asarray(key, np.float64)
     order = np.argsort(-key if family == "geometric" else key, kind="stable")
     p = p_weights(family, len(key), **options)
@@ -88,7 +105,9 @@ def p_fedavg(trained, key, family, tied=1e-9, **options):
     start = 0
     while start < len(key):
         stop = start + 1
-        while stop < len(key) and abs(key[order[stop]] - key[order[stop - 1]]) <= tied * abs(key[order[stop]]):
+        while stop < len(key) and abs(key[order[stop]] - key[order[stop - 1]]) <= tied * abs(
+            key[order[stop]]
+        ):
             stop += 1
         weights[order[start:stop]] = p[start:stop].mean()
         start = stop
@@ -121,7 +140,9 @@ def ditto_sgd(own, received, batches, rate, pull):
 
 
 def fedmgda(w, trained, centre, epsilon, rate=1.0):
-    """FedMGDA+: the shortest convex combination of unit vectors, weights within epsilon of the centre; zero updates are dropped."""
+    """FedMGDA+: the shortest convex combination of unit vectors, weights within epsilon of the
+    centre; zero updates are dropped.
+    """
     g = np.array([w - t for t in trained])
     length = np.linalg.norm(g, axis=1)
     moving = length > 0
@@ -144,9 +165,21 @@ def shortest(gram, centre, epsilon):
 
 MEANS = {  # name: s, its inverse, its derivative, each with the method's parameter
     "fedavg": (lambda t, _: t, lambda y, _: y, lambda t, _: np.ones_like(t)),
-    "q-ffl": (lambda t, q: t ** (q + 1), lambda y, q: y ** (1 / (q + 1)), lambda t, q: (q + 1) * t**q),
-    "term": (lambda t, a: np.exp(a * t), lambda y, a: np.log(y) / a, lambda t, a: a * np.exp(a * t)),
-    "propfair": (lambda t, M: -np.log(M - t), lambda y, M: M - np.exp(-y), lambda t, M: 1 / (M - t)),
+    "q-ffl": (
+        lambda t, q: t ** (q + 1),
+        lambda y, q: y ** (1 / (q + 1)),
+        lambda t, q: (q + 1) * t**q,
+    ),
+    "term": (
+        lambda t, a: np.exp(a * t),
+        lambda y, a: np.log(y) / a,
+        lambda t, a: a * np.exp(a * t),
+    ),
+    "propfair": (
+        lambda t, M: -np.log(M - t),
+        lambda y, M: M - np.exp(-y),
+        lambda t, M: 1 / (M - t),
+    ),
 }
 
 
@@ -159,4 +192,6 @@ def generalised_mean(f, kind, parameter):
 def slope_of_mean(f, kind, parameter):
     """dA/df_i = s'(f_i) / (n s'(A))."""
     _, _, slope = MEANS[kind]
-    return slope(np.asarray(f, np.float64), parameter) / (len(f) * slope(generalised_mean(f, kind, parameter), parameter))
+    return slope(np.asarray(f, np.float64), parameter) / (
+        len(f) * slope(generalised_mean(f, kind, parameter), parameter)
+    )

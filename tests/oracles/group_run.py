@@ -1,4 +1,6 @@
-"""Whole runs of group-fair methods in NumPy float64, on the cohorts and batches that the simulator's host side draws."""
+"""Whole runs of group-fair methods in NumPy float64, on the cohorts and batches that the
+simulator's host side draws.
+"""
 
 from typing import NamedTuple
 
@@ -20,7 +22,8 @@ class Settings(NamedTuple):
     by_size: bool = True
     reweigh: bool = False
     held_out: bool = False  # whether the gap is measured on validation rows
-    literal: bool = False  # whether FedCvg-Ratio's weights are used as they are, though they do not sum to 1
+    # whether FedCvg-Ratio's weights are used as they are, though they do not sum to 1
+    literal: bool = False
 
 
 class Run(NamedTuple):
@@ -44,7 +47,11 @@ def look(federation: Federation, w: np.ndarray, who: list[int]) -> Seen:
     tables, losses = np.zeros((len(who), *shape, shape[1])), np.zeros((len(who), *shape))
     for k, one in enumerate(who):
         rows = federation.train.of(one)
-        x, y, group = federation.x[rows].astype(np.float64), federation.y[rows], federation.group[rows]
+        x, y, group = (
+            federation.x[rows].astype(np.float64),
+            federation.y[rows],
+            federation.group[rows],
+        )
         outcome, loss = client.probabilities(w, x).argmax(1), client.row_losses(w, x, y)
         for i in range(len(rows)):
             tables[k, group[i], y[i], outcome[i]] += 1
@@ -55,10 +62,18 @@ def look(federation: Federation, w: np.ndarray, who: list[int]) -> Seen:
             outcome = client.probabilities(w, federation.x[[row]].astype(np.float64)).argmax()
             held_out[k, federation.group[row], federation.y[row], outcome] += 1
     cells = tables.sum(3)
-    return Seen(cells.sum((1, 2)), cells[:, list(federation.unprivileged)].sum((1, 2)), tables, losses, held_out)
+    return Seen(
+        cells.sum((1, 2)),
+        cells[:, list(federation.unprivileged)].sum((1, 2)),
+        tables,
+        losses,
+        held_out,
+    )
 
 
-def run(federation: Federation, algorithm: Algorithm, s: Settings, rounds: int, *, dropout: float = 0.0) -> Run:
+def run(
+    federation: Federation, algorithm: Algorithm, s: Settings, rounds: int, *, dropout: float = 0.0
+) -> Run:
     w = np.zeros((federation.x.shape[1] + 1) * len(federation.labels))
     n = federation.train.counts.astype(np.float64) if s.by_size else np.ones(federation.clients)
     kept = Kept(federation, n / n.sum())
@@ -82,10 +97,14 @@ def run(federation: Federation, algorithm: Algorithm, s: Settings, rounds: int, 
     return Run(w, np.array(weights), kept.fallbacks)
 
 
-def sgd(federation: Federation, w: np.ndarray, visit: Visit, rate: float, counts: np.ndarray) -> np.ndarray:
+def sgd(
+    federation: Federation, w: np.ndarray, visit: Visit, rate: float, counts: np.ndarray
+) -> np.ndarray:
     v = w.copy()
     for rows in visit.rows:
-        v = v - rate * client.weighted_gradient(v, federation.x[rows].astype(np.float64), federation.y[rows], counts[rows])
+        v = v - rate * client.weighted_gradient(
+            v, federation.x[rows].astype(np.float64), federation.y[rows], counts[rows]
+        )
     return v
 
 
@@ -114,7 +133,9 @@ class Kept:
             return groups.fedcvg(n, seen.u, s.alpha, coverage=10)
         if s.method == "fedcvg-ratio":
             now = n * groups.ratio_scores(seen.n, seen.u, s.alpha)
-            self.raw[who] = groups.moving_average(self.raw[who], self.seen[who], now / now.sum(), s.memory)
+            self.raw[who] = groups.moving_average(
+                self.raw[who], self.seen[who], now / now.sum(), s.memory
+            )
             self.seen[who] = True
             return self.raw[who] if s.literal else self.raw[who] / self.raw[who].sum()
         if s.method == "fedfb":
@@ -123,12 +144,17 @@ class Kept:
         return n / n.sum()
 
     def fedfb(self, s: Settings, seen: Seen) -> np.ndarray:
-        cells, losses = (np.array([self.pooled(one) for one in of]) for of in (seen.tables.sum(3), seen.cell_losses))
+        cells, losses = (
+            np.array([self.pooled(one) for one in of])
+            for of in (seen.tables.sum(3), seen.cell_losses)
+        )
         counted = np.array([(own * [self.o, 2 - self.o]).sum() for own in cells])
         m, self.t = cells.sum(0), self.t + 1
         if (m.sum(0) > 0).all():
             masses = m.sum(0) / m.sum()
-            lambdas = groups.fedfb_lambdas(np.array([self.o, 2 - self.o]) * masses, m, losses.sum(0), s.alpha, self.t)
+            lambdas = groups.fedfb_lambdas(
+                np.array([self.o, 2 - self.o]) * masses, m, losses.sum(0), s.alpha, self.t
+            )
             self.o = lambdas[0] / masses
         counted = counted if s.by_size else counted / seen.n
         return counted / counted.sum()
@@ -136,7 +162,9 @@ class Kept:
     def pooled(self, cells: np.ndarray) -> np.ndarray:
         """[groups, labels] -> [unfavourable or favourable, unprivileged or not]"""
         low = np.isin(np.arange(len(cells)), self.low)
-        return np.array([[cells[g][:, wanted].sum() for g in (low, ~low)] for wanted in self.labels(cells)])
+        return np.array(
+            [[cells[g][:, wanted].sum() for g in (low, ~low)] for wanted in self.labels(cells)]
+        )
 
     def labels(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         good = np.arange(cells.shape[1]) == self.good

@@ -1,13 +1,16 @@
 """Group-fair methods line by line, in NumPy float64, with loops over clients and people's groups.
 
-`tables` are counts [clients, groups, labels, outcomes]; `low` are the unprivileged groups, `good` the favourable label.
+`tables` are counts [clients, groups, labels, outcomes]; `low` are the unprivileged groups, `good`
+the favourable label.
 """
 
 import numpy as np
 
 
 def rate(table, groups, metric, good):
-    """Of the people in these groups: true positive rate, share given the favourable label, or accuracy; None of nobody."""
+    """Of the people in these groups: true positive rate, share given the favourable label, or
+    accuracy; None of nobody.
+    """
     hits = people = 0.0
     for g in groups:
         for label in range(table.shape[1]):
@@ -30,7 +33,10 @@ def gap(table, metric, low, good):
 def distances(tables, metric, low, good):
     """FairFed: each client's distance from everyone, and how many of them are of accuracy."""
     everyone = sum(tables)
-    whole, all_right = gap(everyone, metric, low, good), rate(everyone, range(len(everyone)), "accuracy", good)
+    whole, all_right = (
+        gap(everyone, metric, low, good),
+        rate(everyone, range(len(everyone)), "accuracy", good),
+    )
     delta, fallbacks = [], 0
     for table in tables:
         own = gap(table, metric, low, good)
@@ -43,7 +49,9 @@ def distances(tables, metric, low, good):
 
 
 def held_out_distances(tables, metric, low, good):
-    """The same on validation rows, of which a client may have none: it is as far from everyone as those are on average."""
+    """The same on validation rows, of which a client may have none: it is as far from everyone as
+    those are on average.
+    """
     there = [k for k, table in enumerate(tables) if table.sum() > 0]
     delta = np.zeros(len(tables))
     if not there:
@@ -88,7 +96,12 @@ def ratio_weights(n, u, alpha):
 
 def moving_average(weights, seen, now, memory):
     """w_k <- lambda w_k + (1 - lambda) now_k if the client was seen before, else now_k."""
-    return np.array([memory * w + (1 - memory) * z if known else z for w, known, z in zip(weights, seen, now, strict=True)])
+    return np.array(
+        [
+            memory * w + (1 - memory) * z if known else z
+            for w, known, z in zip(weights, seen, now, strict=True)
+        ]
+    )
 
 
 def line_42(weights, trained):
@@ -97,12 +110,19 @@ def line_42(weights, trained):
 
 
 def fedfb_lambdas(lambdas, m, losses, alpha, t):
-    """FedFB for demographic parity and two groups, as its authors write it; everything is indexed [label, group].
+    """FedFB for demographic parity and two groups, as its authors write it; everything is indexed
+    [label, group].
 
-    The constant is added once (their code adds it once per client), and each group is clipped by its own mass.
+    The constant is added once (their code adds it once per client), and each group is clipped by
+    its own mass.
     """
     mass, n = m.sum(0), m.sum()
-    f = (losses[1, 0] - losses[0, 0]) / mass[0] + (losses[0, 1] - losses[1, 1]) / mass[1] + m[0, 0] / mass[0] - m[0, 1] / mass[1]
+    f = (
+        (losses[1, 0] - losses[0, 0]) / mass[0]
+        + (losses[0, 1] - losses[1, 1]) / mass[1]
+        + m[0, 0] / mass[0]
+        - m[0, 1] / mass[1]
+    )
     step = alpha / np.sqrt(t)
     new = lambdas.copy()
     new[0, 0] -= step * f
@@ -116,16 +136,23 @@ def fedfb_lambdas(lambdas, m, losses, alpha, t):
 def reweighing(y, group):
     """Kamiran and Calders: W(a, y) = P(a) P(y) / P(a, y), row by row."""
     y, group, n = np.asarray(y), np.asarray(group), len(y)
-    return np.array([
-        (np.sum(group == group[i]) / n) * (np.sum(y == y[i]) / n) / (np.sum((group == group[i]) & (y == y[i])) / n) for i in range(n)
-    ])  # fmt: skip
+    return np.array(
+        [
+            (np.sum(group == group[i]) / n)
+            * (np.sum(y == y[i]) / n)
+            / (np.sum((group == group[i]) & (y == y[i])) / n)
+            for i in range(n)
+        ]
+    )
 
 
 def parity_choice(n, u, observed, slots):
-    """Whom parity sampling would take of those observed, best first, and their score; None where both sides were seen equally."""
+    """Whom parity sampling would take of those observed, best first, and their score; None where
+    both sides were seen equally.
+    """
     low = sum(u[k] for k in observed)
     high = sum(n[k] - u[k] for k in observed)
     if low == high:
         return None
-    score = {k: (n[k] - u[k] if low > high else u[k]) for k in observed}
+    score = {k: n[k] - u[k] if low > high else u[k] for k in observed}
     return sorted(observed, key=lambda k: -score[k])[:slots]

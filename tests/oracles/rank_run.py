@@ -1,4 +1,6 @@
-"""Whole runs of FRL and E2FL in NumPy float64, on a softmax without biases, line by line after E2FL's Algorithm 1."""
+"""Whole runs of FRL and E2FL in NumPy float64, on a softmax without biases, line by line after
+E2FL's Algorithm 1.
+"""
 
 import numpy as np
 
@@ -9,7 +11,10 @@ class Network:
     """Frozen weights [inputs, classes], the sorted first scores, and how a client searches."""
 
     def __init__(self, theta, sorted_scores, *, rate, momentum, decay, k):
-        self.theta, self.sorted_scores = np.asarray(theta, np.float64), np.asarray(sorted_scores, np.float64)
+        self.theta, self.sorted_scores = (
+            np.asarray(theta, np.float64),
+            np.asarray(sorted_scores, np.float64),
+        )
         self.search = {"rate": rate, "momentum": momentum, "decay": decay, "k": k}
 
     def ranking_of(self, received, batches):
@@ -29,7 +34,9 @@ class Network:
 
 
 def frl(network, first, rounds):
-    """`rounds` are lists of visits; only those that returned vote. The ranking after the last round."""
+    """`rounds` are lists of visits; only those that returned vote. The ranking after the last
+    round.
+    """
     ranking = first
     for seats in rounds:
         sent = [network.ranking_of(ranking, v.batches) for v in seats if v.returned]
@@ -38,7 +45,9 @@ def frl(network, first, rounds):
 
 
 def e2fl(network, first, rounds, groups, group_of, *, absent_vote=False):
-    """`group_of(t, client, rankings)` is the group for which a client votes. The ranking of all, and those of the groups."""
+    """`group_of(t, client, rankings)` is the group for which a client votes. The ranking of all,
+    and those of the groups.
+    """
     ranking, own = first, [first] * groups
     for t, seats in enumerate(rounds):
         present = [v for v in seats if v.returned]

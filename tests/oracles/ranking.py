@@ -1,7 +1,8 @@
-"""Rank-based learning in NumPy float64 and exact integers: FRL and E2FL line by line, on one layer at a time.
+"""Rank-based learning in NumPy float64 and exact integers: FRL and E2FL line by line, on one layer
+at a time.
 
-A ranking R is the paper's list (R[j] is the edge with the j-th lowest score); `theta` are frozen weights [inputs, classes] of a
-softmax without biases.
+A ranking R is the paper's list (R[j] is the edge with the j-th lowest score); `theta` are frozen
+weights [inputs, classes] of a softmax without biases.
 """
 
 import numpy as np
@@ -70,12 +71,18 @@ def entropy_gradient(theta, masks, shares, x, h=1e-6):
     """Central differences."""
     shares = np.asarray(shares, np.float64)
     return np.array(
-        [(entropy(theta, masks, shares + h * e, x) - entropy(theta, masks, shares - h * e, x)) / (2 * h) for e in np.eye(len(shares))]
+        [
+            (entropy(theta, masks, shares + h * e, x) - entropy(theta, masks, shares - h * e, x))
+            / (2 * h)
+            for e in np.eye(len(shares))
+        ]
     )
 
 
 def binary(theta, masks, x):
-    """E2FL, Algorithm 3 with the half kept that lowers the entropy: (gradient, number) in ascending order."""
+    """E2FL, Algorithm 3 with the half kept that lowers the entropy: (gradient, number) in ascending
+    order.
+    """
     active = list(range(len(masks)))
     while len(active) > 1:
         shares = [1 / len(active) if q in active else 0.0 for q in range(len(masks))]
@@ -85,12 +92,17 @@ def binary(theta, masks, x):
 
 
 def cluster(rankings, first, iterations):
-    """E2FL, Algorithm 2, from the rankings numbered `first`; returns the choices and the total distance to the centres."""
+    """E2FL, Algorithm 2, from the rankings numbered `first`; returns the choices and the total
+    distance to the centres.
+    """
     centres = [rankings[i] for i in first]
     distances = np.array([[footrule(r, c) for c in centres] for r in rankings])
     for _ in range(iterations):
         choice = distances.argmin(1)
-        members = [[r for r, q in zip(rankings, choice, strict=True) if q == j] for j in range(len(centres))]
+        members = [
+            [r for r, q in zip(rankings, choice, strict=True) if q == j]
+            for j in range(len(centres))
+        ]
         centres = [vote(m) if m else c for m, c in zip(members, centres, strict=True)]
         distances = np.array([[footrule(r, c) for c in centres] for r in rankings])
     return distances.argmin(1), int(distances.min(1).sum())

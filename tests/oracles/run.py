@@ -1,4 +1,6 @@
-"""A whole federated run in NumPy float64, on the cohorts and batches that the simulator's host side draws."""
+"""A whole federated run in NumPy float64, on the cohorts and batches that the simulator's host side
+draws.
+"""
 
 from typing import NamedTuple
 
@@ -28,16 +30,23 @@ class Run(NamedTuple):
     lambdas: list  # AFL's, after each round
 
 
-def visits(federation: Federation, algorithm: Algorithm, rounds: int, seeds: Seeds, dropout: float) -> list[list[Visit]]:
+def visits(
+    federation: Federation, algorithm: Algorithm, rounds: int, seeds: Seeds, dropout: float
+) -> list[list[Visit]]:
     planner = Planner(federation, algorithm.work, [algorithm.select], seeds=seeds, dropout=dropout)
     steps = rounds * planner.most_steps_per_round
-    block = planner.block(0, rounds, rounds=rounds, steps=steps, stops=np.array([rounds]), evaluate=np.array([True]))
+    block = planner.block(
+        0, rounds, rounds=rounds, steps=steps, stops=np.array([rounds]), evaluate=np.array([True])
+    )
     result = []
     for t in range(rounds):
         seats = []
         for k in range(planner.slots):
             v = t * planner.slots + k
-            rows = [r[r < len(federation.y)] for r in block.rows[block.first_step[v] : block.first_step[v + 1]]]
+            rows = [
+                r[r < len(federation.y)]
+                for r in block.rows[block.first_step[v] : block.first_step[v + 1]]
+            ]
             pieces = [(federation.x[r].astype(np.float64), federation.y[r]) for r in rows]
             seats.append(Visit(int(block.cohort[t, k]), bool(block.returned[t, k]), pieces, rows))
         result.append(seats)
@@ -71,7 +80,16 @@ class Kept:
         self.chances = chances
 
 
-def run(federation: Federation, algorithm: Algorithm, settings: Settings, rounds: int, *, seeds=None, dropout=0.0, broken=()) -> Run:
+def run(
+    federation: Federation,
+    algorithm: Algorithm,
+    settings: Settings,
+    rounds: int,
+    *,
+    seeds=None,
+    dropout=0.0,
+    broken=(),
+) -> Run:
     """The run; clients in `broken` are left out whenever they are chosen."""
     features = federation.x.shape[1]
     w = np.zeros((features + 1) * len(federation.labels))
@@ -82,7 +100,9 @@ def run(federation: Federation, algorithm: Algorithm, settings: Settings, rounds
         present = [i for i, seat in enumerate(seats) if seat.returned and seat.who not in broken]
         row = np.zeros(len(seats))
         if present:
-            new, row[present] = one_round(federation, [seats[i] for i in present], w, settings, kept, t)
+            new, row[present] = one_round(
+                federation, [seats[i] for i in present], w, settings, kept, t
+            )
             if settings.server_momentum is not None:
                 velocity = settings.server_momentum * velocity + (w - new)
                 new = w - velocity
@@ -93,9 +113,17 @@ def run(federation: Federation, algorithm: Algorithm, settings: Settings, rounds
     return Run(w, models, np.array(weights), kept.own, lambdas)
 
 
-def one_round(federation: Federation, seats: list[Visit], w: np.ndarray, s: Settings, kept: Kept, t: int) -> tuple[np.ndarray, np.ndarray]:
+def one_round(
+    federation: Federation, seats: list[Visit], w: np.ndarray, s: Settings, kept: Kept, t: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The model after one round, and the share each client had in its direction."""
-    data = [(federation.x[federation.train.of(v.who)].astype(np.float64), federation.y[federation.train.of(v.who)]) for v in seats]
+    data = [
+        (
+            federation.x[federation.train.of(v.who)].astype(np.float64),
+            federation.y[federation.train.of(v.who)],
+        )
+        for v in seats
+    ]
     n = np.array([len(y) for _, y in data], np.float64)
     F = np.array([client.loss(w, x, y) for x, y in data])
     L = 1 / s.rate
@@ -112,7 +140,9 @@ def one_round(federation: Federation, seats: list[Visit], w: np.ndarray, s: Sett
         return afl_round(data, seats, w, F, s, kept, t)
     if s.method == "propfair":
         trained = [fair.propfair_sgd(w, v.batches, s.rate, s.M) for v in seats]
-        return (server.fedavg_by_size(trained, n) if s.by_size else server.fedavg_plain(trained)), shares
+        return (
+            server.fedavg_by_size(trained, n) if s.by_size else server.fedavg_plain(trained)
+        ), shares
     trained = [client.local_sgd(w, v.batches, s.rate, s.mu) for v in seats]
     if s.method == "term" and s.form == "authors":
         new, weights, kept.estimate = fair.term_authors(w, trained, F, s.alpha, kept.estimate)
@@ -127,17 +157,23 @@ def one_round(federation: Federation, seats: list[Visit], w: np.ndarray, s: Sett
     if s.method == "ditto":
         for v in seats:
             kept.own[v.who] = fair.ditto_sgd(kept.own[v.who], w, v.batches, s.rate, s.pull)
-        return (server.fedavg_by_size(trained, n) if s.by_size else server.fedavg_plain(trained)), shares
+        return (
+            server.fedavg_by_size(trained, n) if s.by_size else server.fedavg_plain(trained)
+        ), shares
     if s.method == "q-fedavg":
         return server.q_fedavg(w, trained, F, s.q, L).model, tilted
     assert s.method in ("fedavg", "fedprox")
-    return (server.fedavg_by_size(trained, n) if s.by_size else server.fedavg_plain(trained)), shares
+    return (
+        server.fedavg_by_size(trained, n) if s.by_size else server.fedavg_plain(trained)
+    ), shares
 
 
 def afl_round(
     data: list, seats: list[Visit], w: np.ndarray, F: np.ndarray, s: Settings, kept: Kept, t: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Those present move their part of lambda within its own mass; the model sees that part renormalised."""
+    """Those present move their part of lambda within its own mass; the model sees that part
+    renormalised.
+    """
     who = [v.who for v in seats]
     mine = kept.lambdas[who]
     climb, used = F, mine / mine.sum()

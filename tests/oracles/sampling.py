@@ -15,7 +15,9 @@ def draw_one_by_one(p, count, generator):
 
 
 def order_probability(p, order):
-    """P(first = order[0], second = order[1], ...) when the drawn are removed and the rest renormalised."""
+    """P(first = order[0], second = order[1], ...) when the drawn are removed and the rest
+    renormalised.
+    """
     left, probability = 1.0, 1.0
     for k in order:
         probability *= p[k] / left

@@ -1,7 +1,8 @@
 """The servers of the papers, line by line, in NumPy float64.
 
-Nothing here is rearranged, normalised or protected against overflow: that is what the code under test does.
-`w` is the received model, `trained` the clients' models, `F` the losses of `w`, `n` the sizes.
+Nothing here is rearranged, normalised or protected against overflow: that is what the code under
+test does. `w` is the received model, `trained` the clients' models, `F` the losses of `w`, `n` the
+sizes.
 """
 
 from typing import NamedTuple
@@ -48,13 +49,17 @@ def q_fedsgd(w, F, gradients, q, L, guard=0.0):
 
 
 def q_fedavg(w, trained, F, q, L, scaled=True, guard=0.0):
-    """q-FFL, Algorithm 1 and 4. The paper prints Delta w_k = w - w_k; the authors' code has L (w - w_k): `scaled`."""
+    """q-FFL, Algorithm 1 and 4. The paper prints Delta w_k = w - w_k; the authors' code has L (w -
+    w_k): `scaled`.
+    """
     d = [(L if scaled else 1.0) * (w - trained[k]) for k in range(len(F))]
     return q_fedsgd(w, F, d, q, L, guard)
 
 
 def reddi(kind, w, changes, rate, beta1, beta2, tau):
-    """Reddi et al., Algorithm 2: the models after each round, whose mean changes are given. v starts at tau^2."""
+    """Reddi et al., Algorithm 2: the models after each round, whose mean changes are given. v
+    starts at tau^2.
+    """
     m, v, models = np.zeros_like(w), np.full_like(w, tau**2), []
     for delta in changes:
         m = beta1 * m + (1 - beta1) * delta
@@ -70,7 +75,9 @@ def reddi(kind, w, changes, rate, beta1, beta2, tau):
 
 
 def optaxs(kind, w, changes, rate, b1, b2, eps):
-    """optax's Adam, Yogi and Adagrad as its documentation has them; a change is a gradient with the other sign."""
+    """optax's Adam, Yogi and Adagrad as its documentation has them; a change is a gradient with the
+    other sign.
+    """
     start = {"adam": 0.0, "yogi": 1e-6, "adagrad": 0.1}[kind]
     m, v, models = np.full_like(w, start), np.full_like(w, start), []
     for t, delta in enumerate(changes, start=1):
@@ -80,7 +87,11 @@ def optaxs(kind, w, changes, rate, b1, b2, eps):
             w = w - rate * g / np.sqrt(v + eps)
         else:
             m = b1 * m + (1 - b1) * g
-            v = b2 * v + (1 - b2) * g**2 if kind == "adam" else v - (1 - b2) * np.sign(v - g**2) * g**2
+            v = (
+                b2 * v + (1 - b2) * g**2
+                if kind == "adam"
+                else v - (1 - b2) * np.sign(v - g**2) * g**2
+            )
             w = w - rate * (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + eps)
         models.append(w)
     return np.array(models)

@@ -54,7 +54,9 @@ def test_every_partition_of_adult_by_dirichlet_has_the_papers_figures_and_no_oth
         plan = read_packaged(f"thesis/{experiment}").study_plan("x")
         places = [place(own, cell) for cell, own in plan.cells.items()]
         assert [where.table for where in places] == tables
-        assert [len(figures(where)) for where in places] == [48 if experiment.startswith("adult") else 0] * 5
+        assert [len(figures(where)) for where in places] == [
+            48 if experiment.startswith("adult") else 0
+        ] * 5
     coverage = read_packaged("thesis/compas-coverage").study_plan("x")
     cell, own = next(iter(coverage.cells.items()))
     assert place(own, cell) == Place("", "compas", "cov_diff_size", "474")
@@ -73,7 +75,11 @@ def test_the_table_has_the_columns_of_the_reference_and_then_ours():
     assert list(rows[0])[: len(columns)] == columns
     assert {"protocol", "learning_rate", "eod_deviation", "fas_thesis", "fas_abs"} <= set(rows[0])
     assert len(rows) == 2 * 2 * len(METHODS)
-    one = next(r for r in rows if r["method"] == "FEDAVG+LD" and r["protocol"] == "honest" and r["table"] == "A.5")
+    one = next(
+        r
+        for r in rows
+        if r["method"] == "FEDAVG+LD" and r["protocol"] == "honest" and r["table"] == "A.5"
+    )
     outcome = study().one("honest", "5000", "fedavg+reweigh+full")
     assert one["accuracy"] == pytest.approx(outcome.mean("accuracy") / 100)
     assert one["eod"] == pytest.approx(outcome.mean("eod_abs"))
@@ -88,7 +94,18 @@ def test_tidy_rows_have_every_partition_protocol_method_seed_and_metric_once():
     rows = list(tidy_study(study()))
     keys = {(r["cell"], r["protocol"], r["label"], r["seed"], r["metric"]) for r in rows}
     assert len(keys) == len(rows) == 2 * 2 * len(METHODS) * 3 * 11
-    assert {"schema", "experiment", "run", "params", "data", "partition", "round", "split", "level", "value"} <= set(rows[0])
+    assert {
+        "schema",
+        "experiment",
+        "run",
+        "params",
+        "data",
+        "partition",
+        "round",
+        "split",
+        "level",
+        "value",
+    } <= set(rows[0])
 
 
 @given(st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.4]), min_size=3, max_size=20), st.randoms())
@@ -102,14 +119,22 @@ def test_ranks_and_their_correlation_are_scipys(values, random):
 def test_a_change_counts_only_if_its_interval_leaves_out_0():
     clear, noisy = np.array([-0.2, -0.21, -0.19]), np.array([-0.2, 0.2, -0.1])
     assert tally([clear, -clear, noisy, np.array([0.5]), np.zeros(3)]) == Tally(1, 3, 1)
-    assert mean_change([clear, np.array([np.nan, -0.01, -0.01])]).mean == pytest.approx((-0.2 - 0.11 - 0.10) / 3)
+    assert mean_change([clear, np.array([np.nan, -0.01, -0.01])]).mean == pytest.approx(
+        (-0.2 - 0.11 - 0.10) / 3
+    )
 
 
 @pytest.mark.parametrize(
     ("counts", "words"),
-    [((9, 0, 0), "Yes"), ((4, 5, 0), "Mostly undecided"), ((6, 3, 0), "Where the seeds decide it, yes"), ((0, 3, 6), "No"),
-     ((6, 1, 2), "Mostly, but not always"), ((2, 1, 6), "Mostly not")],
-)  # fmt: skip
+    [
+        ((9, 0, 0), "Yes"),
+        ((4, 5, 0), "Mostly undecided"),
+        ((6, 3, 0), "Where the seeds decide it, yes"),
+        ((0, 3, 6), "No"),
+        ((6, 1, 2), "Mostly, but not always"),
+        ((2, 1, 6), "Mostly not"),
+    ],
+)
 def test_the_first_words_are_no_stronger_than_the_counts(counts, words):
     assert opening_words(Tally(*counts)) == words
 
@@ -117,8 +142,12 @@ def test_the_first_words_are_no_stronger_than_the_counts(counts, words):
 def test_weights_are_read_off_the_trace():
     one = trace(people(0.8, 0.1), people(0.8, 0.1), (0.5, 0.5))
     assert effective_clients(one) == pytest.approx(2)
-    assert effective_clients(one._replace(weights=np.tile(np.array([1, 0], np.float32), (3, 1)))) == pytest.approx(1)
-    assert effective_clients(one._replace(weights=np.tile(np.array([0.25, 0.75], np.float32), (3, 1)))) == pytest.approx(1.6)
+    assert effective_clients(
+        one._replace(weights=np.tile(np.array([1, 0], np.float32), (3, 1)))
+    ) == pytest.approx(1)
+    assert effective_clients(
+        one._replace(weights=np.tile(np.array([0.25, 0.75], np.float32), (3, 1)))
+    ) == pytest.approx(1.6)
     assert unprivileged_share(one, federation()) == pytest.approx((20 / 100 + 60 / 200) / 2)
 
 
@@ -128,10 +157,24 @@ def answers(**options) -> dict:
 
 def test_findings_of_a_study_whose_truth_is_known():
     found = answers()
-    assert set(found) == {"debias", "lowest", "near-iid", "parity", "memory", "clients", "accuracy", "favoured", "order", "choice"}
+    assert set(found) == {
+        "debias",
+        "lowest",
+        "near-iid",
+        "parity",
+        "memory",
+        "clients",
+        "accuracy",
+        "favoured",
+        "order",
+        "choice",
+    }
     assert found["debias"].answer.startswith("Yes: |EOD| is clearly lower in 6 of 6 pairs")
     assert found["memory"].answer.startswith("Yes: in 24 of 24 pairs of runs")
-    assert "fewer than 1.5 clients on average in 2 of 2 partitions; the least is 1.00" in found["clients"].answer
+    assert (
+        "fewer than 1.5 clients on average in 2 of 2 partitions; the least is 1.00"
+        in found["clients"].answer
+    )
     assert "towards the side with fewer rows and 0 towards the other" in found["favoured"].answer
     for one in found.values():
         assert all(len(row) == len(one.columns) for row in one.rows), one.key
@@ -141,7 +184,9 @@ def test_findings_of_a_study_whose_truth_is_known():
 
 def test_one_seed_decides_nothing():
     found = answers(seeds=(1,))
-    assert found["debias"].answer.startswith("Mostly undecided: |EOD| is clearly lower in 0 of 6 pairs")
+    assert found["debias"].answer.startswith(
+        "Mostly undecided: |EOD| is clearly lower in 0 of 6 pairs"
+    )
     assert "±" not in found["debias"].answer
 
 
@@ -154,7 +199,12 @@ def test_memories_that_differ_are_not_called_equal():
     made = study()
     cell = made.cells["0.1"]
     spoilt = [
-        run._replace(trace=run.trace._replace(model=(run.trace.model[0] + 1e-6,))) if "0.9" in run.label else run for run in cell.runs
+        (
+            run._replace(trace=run.trace._replace(model=(run.trace.model[0] + 1e-6,)))
+            if "0.9" in run.label
+            else run
+        )
+        for run in cell.runs
     ]
     changed = made._replace(cells={**made.cells, "0.1": cell._replace(runs=spoilt)})
     answer = next(found.answer for found in findings([changed]) if found.key == "memory")
@@ -164,11 +214,20 @@ def test_memories_that_differ_are_not_called_equal():
 def test_memories_are_compared_by_counts_where_models_were_not_kept():
     made = study()
     bare = {
-        name: cell._replace(runs=[run._replace(trace=run.trace._replace(model=(np.zeros(0, np.float32),))) for run in cell.runs])
+        name: cell._replace(
+            runs=[
+                run._replace(trace=run.trace._replace(model=(np.zeros(0, np.float32),)))
+                for run in cell.runs
+            ]
+        )
         for name, cell in made.cells.items()
     }
     (found,) = (one for one in findings([made._replace(cells=bare)]) if one.key == "memory")
-    assert found.answer == "Yes: in 24 of 24 pairs of runs every prediction count is the same, and the models were not kept."
+    assert (
+        found.answer
+        == "Yes: in 24 of 24 pairs of runs every prediction count is the same, and the models were"
+        " not kept."
+    )
     assert {row[-1] for row in found.rows} == {"not kept"}
 
 
@@ -177,4 +236,5 @@ def test_studies_are_read_together():
     assert len(study_views(both)) == 4
     found = {one.key: one for one in findings(both)}
     assert "in 12 of 12 pairs" in found["debias"].answer
-    assert len(found["order"].rows) == 4  # two tables of Adult under two protocols; COMPAS has no figures
+    # two tables of Adult under two protocols; COMPAS has no figures
+    assert len(found["order"].rows) == 4

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.parts.ranking import DIGIT, MOST_BALLOTS, MOST_EDGES, Ballot, ballot, elect, elect_groups, inverse, tally, vote
+from evenly.parts.ranking import (
+    DIGIT,
+    MOST_BALLOTS,
+    MOST_EDGES,
+    Ballot,
+    ballot,
+    elect,
+    elect_groups,
+    inverse,
+    tally,
+    vote,
+)
 from tests.oracles import ranking as oracle
 
 # Figure 2 of E2FL, with ballots of ours where it gives none.
@@ -66,10 +77,13 @@ def test_equal_ballots_decide(ranking: list, n: int):
 
 
 def test_large_layers_are_counted_exactly_where_float32_sums_are_not():
-    # 25 ballots on 1.6 million edges, as E2FL has them; most agree, so that near ties are everywhere.
+    # 25 ballots on 1.6 million edges, as E2FL has them; most agree, so that near ties are
+    # everywhere.
     n, clients, draw = 1_605_632, 25, np.random.default_rng(0)
     common = draw.permutation(n)
-    stacked = np.stack([np.argsort(np.argsort(common + 40 * draw.normal(size=n))) for _ in range(2)])
+    stacked = np.stack(
+        [np.argsort(np.argsort(common + 40 * draw.normal(size=n))) for _ in range(2)]
+    )
     weights = np.array([13, 12])
     exact = weights @ stacked
     expected = oracle.argsort(oracle.argsort(exact))
@@ -80,7 +94,9 @@ def test_large_layers_are_counted_exactly_where_float32_sums_are_not():
         total = jax.tree.map(jnp.add, total, ballot(jnp.asarray(own)))
         plain += own / np.float32(clients)
     np.testing.assert_array_equal(elect(total), expected)
-    assert (oracle.argsort(oracle.argsort(plain)) != expected).mean() > 0.01, "a mean in float32 changes the vote"
+    assert (oracle.argsort(oracle.argsort(plain)) != expected).mean() > 0.01, (
+        "a mean in float32 changes the vote"
+    )
 
 
 def test_the_limits_are_exact():
@@ -96,7 +112,9 @@ def test_fractions_as_weights_only_lose_ties():
     # Weights 0.25 and 0.75 of places (0, 3000, 1, ...) apart by more than rounding.
     a, b = jnp.array([0.0, 5000.0, 3000.0, 1.0]), jnp.array([4000.0, 1.0, 2.0, 3000.0])
     mixed = jax.tree.map(lambda x, y: 0.25 * x + 0.75 * y, ballot(a), ballot(b))
-    np.testing.assert_array_equal(elect(mixed), oracle.argsort(oracle.argsort(0.25 * np.asarray(a) + 0.75 * np.asarray(b))))
+    np.testing.assert_array_equal(
+        elect(mixed), oracle.argsort(oracle.argsort(0.25 * np.asarray(a) + 0.75 * np.asarray(b)))
+    )
 
 
 def group_totals(rankings: list, group: list, groups: int) -> Ballot:
@@ -105,7 +123,10 @@ def group_totals(rankings: list, group: list, groups: int) -> Ballot:
     return jax.vmap(tally, (None, 0))(stacked, rows)
 
 
-@given(st.lists(st.tuples(st.permutations(range(6)), st.integers(0, 2)), min_size=4, max_size=4), st.booleans())
+@given(
+    st.lists(st.tuples(st.permutations(range(6)), st.integers(0, 2)), min_size=4, max_size=4),
+    st.booleans(),
+)
 def test_groups_elect_and_then_have_one_vote_each(cast: list, absent_vote: bool):
     rankings, group = [np.array(r) for r, _ in cast], [g for _, g in cast]
     last = jnp.stack([jnp.arange(6.0)] * 3)
@@ -113,16 +134,24 @@ def test_groups_elect_and_then_have_one_vote_each(cast: list, absent_vote: bool)
     found = elect_groups(group_totals(rankings, group, 3), present, last, absent_vote=absent_vote)
     overall, own = oracle.e2fl(rankings, group)
     for q in range(3):
-        assert inverse(found.groups[q]).tolist() == (own[q].tolist() if q in own else list(range(6)))
+        assert inverse(found.groups[q]).tolist() == (
+            own[q].tolist() if q in own else list(range(6))
+        )
     if absent_vote:
         overall = oracle.vote([own.get(q, np.arange(6)) for q in range(3)])
     assert inverse(found.overall).tolist() == overall.tolist()
 
 
 def test_the_groups_of_the_example():
-    found = elect_groups(group_totals(A + B + C, [0, 0, 0, 1, 1, 2], 3), jnp.ones(3, bool), jnp.zeros((3, 6)))
+    found = elect_groups(
+        group_totals(A + B + C, [0, 0, 0, 1, 1, 2], 3), jnp.ones(3, bool), jnp.zeros((3, 6))
+    )
     assert inverse(found.overall).tolist() == [0, 2, 3, 5, 1, 4]
-    assert [inverse(g).tolist() for g in found.groups] == [[0, 2, 4, 5, 3, 1], [0, 2, 3, 1, 4, 5], [5, 3, 1, 0, 2, 4]]
+    assert [inverse(g).tolist() for g in found.groups] == [
+        [0, 2, 4, 5, 3, 1],
+        [0, 2, 3, 1, 4, 5],
+        [5, 3, 1, 0, 2, 4],
+    ]
 
 
 @given(BALLOTS)
@@ -130,7 +159,9 @@ def test_one_group_or_one_client_a_group_is_frl(rankings: list):
     n = len(rankings)
     flat = oracle.vote([np.array(r) for r in rankings]).tolist()
     one = elect_groups(group_totals(rankings, [0] * n, 1), jnp.ones(1, bool), jnp.zeros((1, 6)))
-    each = elect_groups(group_totals(rankings, list(range(n)), n), jnp.ones(n, bool), jnp.zeros((n, 6)))
+    each = elect_groups(
+        group_totals(rankings, list(range(n)), n), jnp.ones(n, bool), jnp.zeros((n, 6))
+    )
     assert inverse(one.overall).tolist() == inverse(each.overall).tolist() == flat
     assert inverse(one.groups[0]).tolist() == flat
 

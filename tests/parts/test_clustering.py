@@ -11,12 +11,17 @@ from evenly.randomness import Draws
 from tests.oracles import ranking as oracle
 
 
-def noisy(sizes: list[int], edges: int, noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def noisy(
+    sizes: list[int], edges: int, noise: float, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Rankings of clients around one random ranking for each group, and the groups."""
     draw = np.random.default_rng(seed)
     group = np.repeat(np.arange(len(sizes)), sizes)
     centre = [draw.permutation(edges) for _ in sizes]
-    return np.stack([oracle.argsort(centre[g] + noise * draw.normal(size=edges)) for g in group]), group
+    return (
+        np.stack([oracle.argsort(centre[g] + noise * draw.normal(size=edges)) for g in group]),
+        group,
+    )
 
 
 def as_places(rankings: np.ndarray) -> jax.Array:
@@ -29,7 +34,9 @@ def test_groups_that_differ_are_found():
     assert group_accuracy(found.choice, group) == 100
     for q in range(3):
         members = rankings[found.choice == q]
-        np.testing.assert_array_equal(jnp.argsort(found.centres["a"][q]), oracle.vote(list(members)))
+        np.testing.assert_array_equal(
+            jnp.argsort(found.centres["a"][q]), oracle.vote(list(members))
+        )
     assert 1 <= found.iterations <= 20
 
 
@@ -46,7 +53,9 @@ def test_one_start_is_the_oracles(seed: int):
 
 def test_more_restarts_are_never_worse():
     rankings, _ = noisy([5, 6, 7], edges=25, noise=30.0)
-    distances = [rank_clustering(as_places(rankings), 3, seed=5, restarts=r).distance for r in (1, 4)]
+    distances = [
+        rank_clustering(as_places(rankings), 3, seed=5, restarts=r).distance for r in (1, 4)
+    ]
     assert distances[1] <= distances[0]
 
 
@@ -81,8 +90,13 @@ def test_impossible_clusterings_are_refused(settings: dict, sentence: str):
 
 
 def test_who_belongs_where():
-    np.testing.assert_array_equal(membership([0, 2, 0], 3), [[True, False, True], [False] * 3, [False, True, False]])
-    with pytest.raises(ValueError, match=r"numbered from 0 to 2, but client 1 is in group 3\. Correct it, or use more groups"):
+    np.testing.assert_array_equal(
+        membership([0, 2, 0], 3), [[True, False, True], [False] * 3, [False, True, False]]
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"numbered from 0 to 2, but client 1 is in group 3\. Correct it, or use more groups",
+    ):
         membership([0, 3], 3)
     with pytest.raises(ValueError, match=r"numbered from 0 to 2, but client 0 is in group -1"):
         membership([-1, 3], 3)

@@ -1,4 +1,6 @@
-"""Edge-popup against NumPy, the example of the specification, and whole rounds of FRL side by side."""
+"""Edge-popup against NumPy, the example of the specification, and whole rounds of FRL
+side by side.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,16 @@ import pytest
 from evenly import trees
 from evenly.data.federation import Shard
 from evenly.models import MLP, Custom
-from evenly.parts.ranking import DIGIT, SCORES, Ballot, Supernetwork, ballot, inverse, places, supernetwork
+from evenly.parts.ranking import (
+    DIGIT,
+    SCORES,
+    Ballot,
+    Supernetwork,
+    ballot,
+    inverse,
+    places,
+    supernetwork,
+)
 from evenly.parts.ranking_work import EdgePopup, RankServer, Searching, score_mask
 from evenly.records import record, static
 from evenly.types import Server, Work
@@ -23,7 +34,13 @@ def padded(x: np.ndarray, y: np.ndarray, size: int) -> Shard:
     short = size - len(y)
     x = np.concatenate([x, np.full((short, x.shape[1]), 1e3)]).astype(np.float32)
     mask = jnp.array([1.0] * len(y) + [0.0] * short)
-    return Shard(jnp.asarray(x), jnp.asarray(np.append(y, np.zeros(short, int))), jnp.zeros(size, int), jnp.ones(size), mask)
+    return Shard(
+        jnp.asarray(x),
+        jnp.asarray(np.append(y, np.zeros(short, int))),
+        jnp.zeros(size, int),
+        jnp.ones(size),
+        mask,
+    )
 
 
 def joined(vector: Ballot) -> np.ndarray:
@@ -64,7 +81,9 @@ def test_the_example_of_one_step():
     np.testing.assert_allclose(local.velocity[:, 0], [-2.5, 10, 10, 7.5])
     np.testing.assert_allclose(local.scores[:, 0], [0.125, 0.3, 0.2, 0.125], rtol=1e-6)
     # Two of these tie in exact arithmetic; in float32 rounding would decide.
-    vector, memory = work.finish(task, None, local._replace(scores=jnp.array([[0.125], [0.3], [0.2], [0.125]])))
+    vector, memory = work.finish(
+        task, None, local._replace(scores=jnp.array([[0.125], [0.3], [0.2], [0.125]]))
+    )
     assert memory is None
     assert inverse(joined(vector)).tolist() == [0, 3, 2, 1]  # pyright: ignore[reportArgumentType]
 
@@ -75,17 +94,30 @@ def test_a_round_of_steps_is_the_oracles(scores: str, momentum: float, decay: fl
     task = supernetwork(LINEAR, seed=3, scores=scores, k=0.4)
     work = EdgePopup(learning_rate=0.3, momentum=momentum, weight_decay=decay)
     received = task.init(jax.random.key(1))
-    local, pieces = work.start(task, received, None), [(X[i : i + 8], Y[i : i + 8]) for i in (0, 8, 16)]
+    local, pieces = (
+        work.start(task, received, None),
+        [(X[i : i + 8], Y[i : i + 8]) for i in (0, 8, 16)],
+    )
     first = np.asarray(local.scores, np.float64)
     for x, y in pieces:
         local = work.step(task, received, local, padded(x, y, 8))
     expected = oracle.edge_popup(
-        np.asarray(task.weights, np.float64), first, pieces, rate=0.3, momentum=momentum, decay=decay, k=0.4, kind=scores
+        np.asarray(task.weights, np.float64),
+        first,
+        pieces,
+        rate=0.3,
+        momentum=momentum,
+        decay=decay,
+        k=0.4,
+        kind=scores,
     )
     np.testing.assert_allclose(local.scores, expected, rtol=2e-4, atol=2e-6)
     assert np.abs(expected - first).max() > 0.01, "the steps moved something"
     ranked = np.abs(expected) if scores == "abs" else expected
-    np.testing.assert_array_equal(joined(work.finish(task, received, local)[0]).ravel(), oracle.argsort(oracle.argsort(ranked.ravel())))
+    np.testing.assert_array_equal(
+        joined(work.finish(task, received, local)[0]).ravel(),
+        oracle.argsort(oracle.argsort(ranked.ravel())),
+    )
 
 
 @pytest.mark.parametrize("scores", SCORES)
@@ -95,7 +127,9 @@ def test_without_steps_a_client_votes_for_what_it_received(scores: str):
     local = work.start(task, received, None)
     np.testing.assert_array_equal(joined(work.finish(task, received, local)[0]), received)
     by_magnitude = scores != "raw"
-    np.testing.assert_array_equal(score_mask(local.scores, k=0.5, by_magnitude=by_magnitude), task.masks(received))
+    np.testing.assert_array_equal(
+        score_mask(local.scores, k=0.5, by_magnitude=by_magnitude), task.masks(received)
+    )
 
 
 def test_a_client_whose_training_broke_sends_nothing_finite():
@@ -112,7 +146,10 @@ def test_the_parts_fit_their_places():
 
 
 def test_the_server_elects_whatever_came_before():
-    server, ballots = RankServer(), [jnp.array([0.0, 1.0, 2.0]), jnp.array([2.0, 1.0, 0.0]), jnp.array([0.0, 2.0, 1.0])]
+    server, ballots = (
+        RankServer(),
+        [jnp.array([0.0, 1.0, 2.0]), jnp.array([2.0, 1.0, 0.0]), jnp.array([0.0, 2.0, 1.0])],
+    )
     total = jax.tree.map(lambda *parts: sum(parts), *(ballot({"a": b}) for b in ballots))
     model, state = server.update(total, server.init({"a": ballots[0]}), {"a": ballots[0]})
     assert model["a"].tolist() == [0, 2, 1]  # sums 2, 4, 3
@@ -146,7 +183,9 @@ def test_rounds_of_frl_learn_with_clients_side_by_side():
     for _ in range(6):
         model = one_round(model)
     for leaf in jax.tree.leaves(model):
-        np.testing.assert_array_equal(places(leaf), leaf, err_msg="a model is always a permutation of places")
+        np.testing.assert_array_equal(
+            places(leaf), leaf, err_msg="a model is always a permutation of places"
+        )
     assert before < 0.7
     assert right(model) > 0.95
 
@@ -166,5 +205,10 @@ def test_bad_settings_are_refused(settings: dict, sentence: str):
 
 
 def test_a_task_whose_weights_are_not_frozen_is_refused():
-    with pytest.raises(TypeError, match=r"frozen weights, but the task is MLP\. Wrap it: evenly\.parts\.ranking\.supernetwork"):
+    with pytest.raises(
+        TypeError,
+        match=(
+            r"frozen weights, but the task is MLP\. Wrap it: evenly\.parts\.ranking\.supernetwork"
+        ),
+    ):
         EdgePopup().start(MLP(features=2, classes=2), None, None)

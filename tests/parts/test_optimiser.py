@@ -19,19 +19,38 @@ ONE = jnp.ones(1)
         ("fedadagrad", {"beta1": 0.0, "tau": 1e-3}),
     ],
 )
-def test_an_optimiser_without_settings_has_the_documented_ones(kind: str, settings: dict[str, float]):
+def test_an_optimiser_without_settings_has_the_documented_ones(
+    kind: str, settings: dict[str, float]
+):
     bare, named = Optimiser(kind=kind), Optimiser(kind=kind, options=settings)
-    (one, _), (other, _) = (own.update({"a": 2.0 * ONE}, own.init({"a": ONE}), {"a": ONE}) for own in (bare, named))
+    (one, _), (other, _) = (
+        own.update({"a": 2.0 * ONE}, own.init({"a": ONE}), {"a": ONE}) for own in (bare, named)
+    )
     assert float(one["a"][0]) == float(other["a"][0]) < 1
 
 
 def test_optimisers_of_reddi_et_al_are_for_servers_only():
     parts = optimiser_parts()
-    assert {"server-fedadam", "server-fedyogi", "server-fedadagrad", "server-sgd", "local-sgd", "local-adam"} <= set(parts)
+    assert {
+        "server-fedadam",
+        "server-fedyogi",
+        "server-fedadagrad",
+        "server-sgd",
+        "local-sgd",
+        "local-adam",
+    } <= set(parts)
     assert not {"local-fedadam", "local-fedyogi", "local-fedadagrad"} & set(parts)
 
 
-@pytest.mark.parametrize("settings", [{"learning_rate": True}, {"learning_rate": "fast"}, {"kind": "rocket"}, {"options": {"momentum": 1}}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"learning_rate": True},
+        {"learning_rate": "fast"},
+        {"kind": "rocket"},
+        {"options": {"momentum": 1}},
+    ],
+)
 def test_an_optimiser_is_refused_what_it_does_not_have(settings: dict[str, Any]):
     with pytest.raises(ValueError, match=r"must be|has no setting"):
         Optimiser(**settings)

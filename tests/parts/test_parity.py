@@ -21,7 +21,9 @@ def census(n: np.ndarray = N, u: np.ndarray = U) -> Census:
     return Census(n, np.stack([u, n - u], axis=1)[:, :, None])
 
 
-def drawn(select: Select, rounds: int, of: Census | None = None, seed: int = 3) -> tuple[np.ndarray, list[Registry]]:
+def drawn(
+    select: Select, rounds: int, of: Census | None = None, seed: int = 3
+) -> tuple[np.ndarray, list[Registry]]:
     draws, state = Draws(seed, "cohort"), select.init(of or census())
     cohorts, states = [], [state]
     for t in range(rounds):
@@ -60,12 +62,16 @@ def test_p_zero_draws_the_cohorts_of_a_fraction(clients: tuple, share: float, se
 
 @given(people(), st.floats(0, 1), st.booleans(), st.booleans())
 def test_share_one_is_everyone(clients: tuple, p: float, accumulate: bool, prefilled: bool):
-    found, _ = drawn(Parity(p=p, share=1, accumulate=accumulate, prefilled=prefilled), 4, census(*clients))
+    found, _ = drawn(
+        Parity(p=p, share=1, accumulate=accumulate, prefilled=prefilled), 4, census(*clients)
+    )
     np.testing.assert_array_equal(np.sort(found, 1), np.tile(np.arange(len(clients[0])), (4, 1)))
 
 
 @given(people(), st.floats(0.1, 0.9), st.booleans())
-def test_with_p_one_the_best_of_those_observed_come_first_and_then_others(clients: tuple, share: float, accumulate: bool):
+def test_with_p_one_the_best_of_those_observed_come_first_and_then_others(
+    clients: tuple, share: float, accumulate: bool
+):
     n, u = clients
     select = Parity(p=1, share=share, accumulate=accumulate)
     found, states = drawn(select, 8, census(n, u))
@@ -78,7 +84,9 @@ def test_with_p_one_the_best_of_those_observed_come_first_and_then_others(client
         known = np.flatnonzero(before.observed)
         taken = [k for k in cohort if k in known]
         assert len(taken) == min(len(known), len(cohort)), "observed clients come first"
-        np.testing.assert_array_equal(np.sort(score[taken])[::-1], np.sort(score[known])[::-1][: len(taken)])
+        np.testing.assert_array_equal(
+            np.sort(score[taken])[::-1], np.sort(score[known])[::-1][: len(taken)]
+        )
         if not accumulate:
             expected = parity_choice(n, u, list(known), len(cohort))
             np.testing.assert_array_equal(score[expected], score[taken][np.argsort(-score[taken])])
@@ -98,11 +106,15 @@ def test_once_everyone_was_seen_the_choice_is_fixed_unless_sums_accumulate():
     assert {frozenset(cohort) for cohort in fixed} == {frozenset({1, 3})}
     assert states[-1].totals.tolist() == [1480, 2020]
     moving, _ = drawn(Parity(p=1, share=0.5, prefilled=True, accumulate=True), 30)
-    assert len({frozenset(cohort) for cohort in moving}) > 1, "B and D bring more unprivileged rows, until they are the majority"
+    assert len({frozenset(cohort) for cohort in moving}) > 1, (
+        "B and D bring more unprivileged rows, until they are the majority"
+    )
 
 
 def test_the_first_round_is_random_because_the_register_is_empty():
-    firsts = np.array([drawn(Parity(p=1, share=0.25), 1, seed=seed)[0][0, 0] for seed in range(400)])
+    firsts = np.array(
+        [drawn(Parity(p=1, share=0.25), 1, seed=seed)[0][0, 0] for seed in range(400)]
+    )
     np.testing.assert_allclose(np.bincount(firsts, minlength=4) / 400, 0.25, atol=0.08)
 
 
@@ -116,7 +128,8 @@ def test_ties_are_broken_at_random():
 def test_p_is_how_often_it_is_chosen_by_parity():
     cohorts, _ = drawn(Parity(p=0.5, share=0.5, prefilled=True), 600)
     by_parity = np.mean([set(cohort) == {1, 3} for cohort in cohorts])
-    assert by_parity == pytest.approx(0.5 + 0.5 / 6, abs=0.07)  # one of the six pairs a random draw can give
+    # one of the six pairs a random draw can give
+    assert by_parity == pytest.approx(0.5 + 0.5 / 6, abs=0.07)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +138,10 @@ def test_p_is_how_often_it_is_chosen_by_parity():
         ("fedavg+parity(p=2)", r"parity: p must be at least 0 and at most 1, got 2\."),
         ("fedavg+parity(share=0)", r"parity: share must be above 0 and at most 1, got 0\."),
         ("fedavg+parity(prefilled=1)", r"parity: prefilled must be true or false, got 1\."),
-        ("fedavg+parity(q=1)", r"parity: There is no setting 'q'\..* Known: accumulate, p, prefilled, share\."),
+        (
+            "fedavg+parity(q=1)",
+            r"parity: There is no setting 'q'\..* Known: accumulate, p, prefilled, share\.",
+        ),
     ],
 )
 def test_mistakes_are_refused(text: str, sentence: str):
@@ -138,8 +154,14 @@ def test_the_highest_are_those_of_a_full_sort(most: int):
     draw = np.random.default_rng(most)
     for _ in range(50):
         clients = int(draw.integers(1, 40))
-        score, lots, slots = draw.integers(0, most, clients), draw.permutation(clients), int(draw.integers(1, clients + 1))
-        np.testing.assert_array_equal(_highest(score, lots, slots), np.lexsort((lots, -score))[:slots])
+        score, lots, slots = (
+            draw.integers(0, most, clients),
+            draw.permutation(clients),
+            int(draw.integers(1, clients + 1)),
+        )
+        np.testing.assert_array_equal(
+            _highest(score, lots, slots), np.lexsort((lots, -score))[:slots]
+        )
 
 
 def test_p_is_from_0_to_1():
@@ -159,8 +181,13 @@ class Chance(np.random.Generator):
         return self.number
 
 
-@pytest.mark.parametrize(("p", "number", "by_parity"), [(0, 0.0, False), (0.5, 0.4999, True), (0.5, 0.5, False), (1, 0.9999, True)])
-def test_parity_is_chosen_where_the_number_drawn_is_below_p(p: float, number: float, by_parity: bool):
+@pytest.mark.parametrize(
+    ("p", "number", "by_parity"),
+    [(0, 0.0, False), (0.5, 0.4999, True), (0.5, 0.5, False), (1, 0.9999, True)],
+)
+def test_parity_is_chosen_where_the_number_drawn_is_below_p(
+    p: float, number: float, by_parity: bool
+):
     """Numbers are drawn from 0 up to but without 1, so that p = 0 is never and p = 1 always."""
     select, generator = Parity(p=p, share=0.5, prefilled=True), Chance(np.random.Philox(0))
     generator.number, state = number, select.init(census())
@@ -175,10 +202,14 @@ def test_equal_sums_are_drawn_at_random_even_if_everyone_is_known():
 
 
 def test_whoever_is_not_known_comes_after_those_known_without_any_such_rows():
-    state = Registry(np.array([[0, 5, 7], [9, 1, 1]]), np.array([True, False, False]), np.array([0, 9]), 1)
+    state = Registry(
+        np.array([[0, 5, 7], [9, 1, 1]]), np.array([True, False, False]), np.array([0, 9]), 1
+    )
     for seed in range(20):
         cohort, _ = Parity(p=1, share=0.4)(state, np.random.default_rng(seed))
-        assert cohort.tolist() == [0], "client 0 is known to have no unprivileged rows; of the others nothing is known"
+        assert cohort.tolist() == [0], (
+            "client 0 is known to have no unprivileged rows; of the others nothing is known"
+        )
 
 
 def test_of_many_equal_scores_exactly_those_with_the_lowest_lots_are_taken():

@@ -8,11 +8,16 @@ from evenly.parts.work import PREPARES, Reweigh
 from evenly.types import Prepare
 from tests.oracles import groups
 
-rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40).map(lambda r: np.array(r).T)  # y, group
+# y, group
+rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40).map(
+    lambda r: np.array(r).T
+)
 
 
 def counted(cells: list) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and groups of rows with these counts of (group, label) = (0,0), (0,1), (1,0), (1,1)."""
+    """Labels and groups of rows with these counts of (group, label) = (0,0), (0,1),
+    (1,0), (1,1).
+    """
     return np.repeat([0, 1, 0, 1], cells), np.repeat([0, 0, 1, 1], cells)
 
 
@@ -47,12 +52,19 @@ def test_weights_are_the_papers(case: np.ndarray):
     np.testing.assert_allclose(found, groups.reweighing(y, group), rtol=1e-12)
 
 
-@given(rows, st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=9, max_size=9, unique=True))
-def test_with_every_combination_present_groups_and_labels_are_independent_and_as_frequent_as_before(case: np.ndarray, every: list):
+@given(
+    rows,
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=9, max_size=9, unique=True),
+)
+def test_with_every_combination_present_groups_and_labels_are_independent_and_as_frequent_as_before(
+    case: np.ndarray, every: list
+):
     y, group = np.concatenate([case, np.array(every).T], axis=1)
     found = Reweigh().weights(y, group)
     assert found.sum() == pytest.approx(len(y))
-    joint = np.array([[found[(group == a) & (y == label)].sum() for label in range(3)] for a in range(3)]) / len(y)
+    joint = np.array(
+        [[found[(group == a) & (y == label)].sum() for label in range(3)] for a in range(3)]
+    ) / len(y)
     np.testing.assert_allclose(joint, np.outer(joint.sum(1), joint.sum(0)), atol=1e-12)
     np.testing.assert_allclose(joint.sum(1), np.bincount(group) / len(y))
     np.testing.assert_allclose(joint.sum(0), np.bincount(y) / len(y))
@@ -60,7 +72,11 @@ def test_with_every_combination_present_groups_and_labels_are_independent_and_as
 
 @given(rows, st.sampled_from(["y", "group"]))
 def test_one_label_or_one_group_leaves_rows_as_they_are(case: np.ndarray, constant: str):
-    y, group = (np.full_like(case[0], 2), case[1]) if constant == "y" else (case[0], np.full_like(case[1], 2))
+    y, group = (
+        (np.full_like(case[0], 2), case[1])
+        if constant == "y"
+        else (case[0], np.full_like(case[1], 2))
+    )
     np.testing.assert_allclose(Reweigh().weights(y, group), 1)
 
 
@@ -83,7 +99,10 @@ def test_the_sum_never_exceeds_the_number_of_rows_and_rescaling_restores_it(case
 @given(rows, st.floats(0.5, 3), st.booleans())
 def test_no_row_counts_more_than_the_cap(case: np.ndarray, cap: float, rescale: bool):
     y, group = case
-    free, capped = Reweigh(rescale=rescale).weights(y, group), Reweigh(cap=cap, rescale=rescale).weights(y, group)
+    free, capped = (
+        Reweigh(rescale=rescale).weights(y, group),
+        Reweigh(cap=cap, rescale=rescale).weights(y, group),
+    )
     np.testing.assert_array_equal(capped, np.minimum(free, cap))
 
 
@@ -110,7 +129,10 @@ def test_notation():
     [
         ("fedavg+reweigh(cap=-1)", r"reweigh: cap must be at least 0, got -1\. Meaning: .*"),
         ("fedavg+reweigh(rescale=2)", r"reweigh: rescale must be true or false, got 2\."),
-        ("fedavg+reweigh(caps=2)", r"reweigh: There is no setting 'caps'\. Did you mean 'cap'\? Known: cap, rescale\."),
+        (
+            "fedavg+reweigh(caps=2)",
+            r"reweigh: There is no setting 'caps'\. Did you mean 'cap'\? Known: cap, rescale\.",
+        ),
         ("fedavg+reweight", r"There is no part 'reweight'\. Did you mean 'reweigh'\? Known: .*"),
     ],
 )

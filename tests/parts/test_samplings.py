@@ -50,7 +50,9 @@ def test_with_replacement_a_client_can_be_drawn_twice_and_every_seat_has_probabi
         np.testing.assert_allclose(np.bincount(cohorts[:, seat], minlength=4) / 4000, P, atol=0.03)
 
 
-@pytest.mark.parametrize("select", [Uniform(clients=2), Fraction(share=0.5)], ids=["uniform", "fraction"])
+@pytest.mark.parametrize(
+    "select", [Uniform(clients=2), Fraction(share=0.5)], ids=["uniform", "fraction"]
+)
 def test_equal_chances_ignore_sizes(select: Select):
     cohorts = drawn(select, 4000)
     included = np.array([(cohorts == k).any(1).mean() for k in range(4)])
@@ -79,7 +81,10 @@ def test_one_client_is_enough_and_none_is_refused(kind: type):
     assert cohorts.shape == (400, 1)
     assert set(cohorts.ravel()) == set(range(4))
     for clients in (0, -1, 1.5, "2"):
-        with pytest.raises(ValueError, match=re.escape(f"clients must be a whole number of at least 1, got {clients!r}.")):
+        with pytest.raises(
+            ValueError,
+            match=re.escape(f"clients must be a whole number of at least 1, got {clients!r}."),
+        ):
             kind(clients=clients)
 
 
@@ -114,18 +119,34 @@ def test_a_share_is_above_0_and_at_most_1(kind: type):
     for share in (1e-9, 0.5, 1, 1.0):
         assert kind(share=share).share == share
     for share in (0, 0.0, -0.1, 1.0000001, 1.5, 2, float("nan")):
-        with pytest.raises(ValueError, match=re.escape(f"share must be above 0 and at most 1, got {share}.")):
+        with pytest.raises(
+            ValueError, match=re.escape(f"share must be above 0 and at most 1, got {share}.")
+        ):
             kind(share=share)
 
 
 def test_who_is_asked_for_nothing_takes_the_documented_settings():
-    assert (Uniform().clients, Weighted().clients, Weighted().replace, Fraction().share) == (10, 10, False, 0.1)
-    assert (Parity().p, Parity().share, Parity().accumulate, Parity().prefilled) == (0.5, 0.7, False, False)
+    assert (Uniform().clients, Weighted().clients, Weighted().replace, Fraction().share) == (
+        10,
+        10,
+        False,
+        0.1,
+    )
+    assert (Parity().p, Parity().share, Parity().accumulate, Parity().prefilled) == (
+        0.5,
+        0.7,
+        False,
+        False,
+    )
 
 
 def test_with_replacement_one_client_with_rows_fills_every_seat_and_none_fills_none():
-    np.testing.assert_array_equal(drawn(Weighted(clients=3, replace=True), 2, np.array([0, 5, 0])), np.ones((2, 3)))
-    np.testing.assert_array_equal(drawn(Weighted(clients=1), 2, np.array([0, 5, 0])), np.ones((2, 1)))
+    np.testing.assert_array_equal(
+        drawn(Weighted(clients=3, replace=True), 2, np.array([0, 5, 0])), np.ones((2, 3))
+    )
+    np.testing.assert_array_equal(
+        drawn(Weighted(clients=1), 2, np.array([0, 5, 0])), np.ones((2, 1))
+    )
     assert Weighted(clients=9, replace=True).slots(census()) == 9
     for replaced in (True, False):
         with pytest.raises(ValueError, match="only 0 of 3 have training rows"):
@@ -133,10 +154,13 @@ def test_with_replacement_one_client_with_rows_fills_every_seat_and_none_fills_n
 
 
 def test_as_many_clients_as_have_rows_are_all_drawn():
-    np.testing.assert_array_equal(np.sort(drawn(Weighted(clients=2), 5, np.array([3, 0, 9])), 1), np.tile([0, 2], (5, 1)))
+    np.testing.assert_array_equal(
+        np.sort(drawn(Weighted(clients=2), 5, np.array([3, 0, 9])), 1), np.tile([0, 2], (5, 1))
+    )
 
 
 def test_a_place_belongs_to_the_client_whose_rows_lie_there():
     odds = Odds(np.array([2, 0, 3, 0]), np.array([2.0, 2.0, 5.0, 5.0]), 1)
-    places = np.array([0.0, 1.9, 2.0, 4.9, np.nextafter(5, 0), 5.0])  # the last is a draw rounded up to the very end
+    # the last is a draw rounded up to the very end
+    places = np.array([0.0, 1.9, 2.0, 4.9, np.nextafter(5, 0), 5.0])
     np.testing.assert_array_equal(_owners(odds, places), [0, 0, 2, 2, 2, 2])

@@ -1,4 +1,6 @@
-"""Comparisons made up from random counts, so that reports can be tested without training anything."""
+"""Comparisons made up from random counts, so that reports can be tested without training
+anything.
+"""
 
 import itertools
 import json
@@ -20,13 +22,19 @@ HOSTILE = "<script>window.hacked = true</script>"
 
 def specs(page: str) -> dict[str, Any]:
     """The charts' specifications that a page holds."""
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
+    found = re.search(
+        r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL
+    )
     assert found is not None
     return json.loads(found[1])["specs"]
 
 
 def federation(
-    clients: int, *, rows: Sequence[int] = (40, 10, 10), names: Sequence[str] = (), labels: Sequence[str] = ("no", "yes")
+    clients: int,
+    *,
+    rows: Sequence[int] = (40, 10, 10),
+    names: Sequence[str] = (),
+    labels: Sequence[str] = ("no", "yes"),
 ) -> Federation:
     """Client k has up to twice as many rows as the first; a split with 0 rows has none anywhere."""
     sizes = [[int(n * (1 + k / clients)) for k in range(clients)] for n in rows]
@@ -51,7 +59,9 @@ def federation(
 
 
 def counts(data: Federation, chance: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Count tables [splits, clients, 1, 2, 2] of a model that is right with each client's own chance."""
+    """Count tables [splits, clients, 1, 2, 2] of a model that is right with each client's own
+    chance.
+    """
     tables = np.zeros((3, data.clients, 1, 2, 2), np.int32)
     for i, split in enumerate(("train", "valid", "test")):
         n = data.split(split).counts
@@ -60,8 +70,12 @@ def counts(data: Federation, chance: np.ndarray, generator: np.random.Generator)
     return tables
 
 
-def trace(data: Federation, *, evenness: float, seed: int, evaluations: int = 4, cohort: int = 5) -> Trace:
-    """Chances go from `evenness` for the first client to 0.95 for the last, and grow over the rounds."""
+def trace(
+    data: Federation, *, evenness: float, seed: int, evaluations: int = 4, cohort: int = 5
+) -> Trace:
+    """Chances go from `evenness` for the first client to 0.95 for the last, and grow over the
+    rounds.
+    """
     generator = np.random.default_rng(seed)
     last = np.linspace(evenness, 0.95, data.clients)
     steps = np.linspace(0.2, 1, evaluations)
@@ -82,7 +96,11 @@ def trace(data: Federation, *, evenness: float, seed: int, evaluations: int = 4,
     )
 
 
-NEEDS = {"fedavg": frozenset(), "q-fedavg": frozenset({"loss", "square_norm"}), "fedmgda": frozenset({"gram", "examples"})}
+NEEDS = {
+    "fedavg": frozenset(),
+    "q-fedavg": frozenset({"loss", "square_norm"}),
+    "fedmgda": frozenset({"gram", "examples"}),
+}
 
 
 def comparison(
@@ -108,26 +126,47 @@ def comparison(
         for i, label in enumerate(labels)
         for seed in range(seeds)
     ]
-    return Comparison(name, data, "natural", "Softmax", runs, 10 * (evaluations - 1), command, 1.5, {"evenly": "0.1.0"})
+    return Comparison(
+        name,
+        data,
+        "natural",
+        "Softmax",
+        runs,
+        10 * (evaluations - 1),
+        command,
+        1.5,
+        {"evenly": "0.1.0"},
+    )
 
 
 SEX, RACE = ("Female", "Male"), ("Black", "White", "Other")
 
 
 def with_groups(found: Comparison, *, central: int = 0, differ: bool = False) -> Comparison:
-    """The same clients with people of six intersections; women are found less often, and the last race is rare.
+    """The same clients with people of six intersections; women are found less often, and the last
+    race is rare.
 
-    Nobody of the very last group has the favourable label, so its true positive rate is undefined. Where methods differ, each finds
-    women more often, and is less accurate, than the one before it.
+    Nobody of the very last group has the favourable label, so its true positive rate is undefined.
+    Where methods differ, each finds women more often, and is less accurate, than the one before it.
     """
     share = np.outer([0.4, 0.6], [0.3, 0.68, 0.02]).ravel()
-    attributes = (Attribute("sex", SEX, (0, 0, 0, 1, 1, 1), 0), Attribute("race", RACE, (0, 1, 2, 0, 1, 2), 0))
+    attributes = (
+        Attribute("sex", SEX, (0, 0, 0, 1, 1, 1), 0),
+        Attribute("race", RACE, (0, 1, 2, 0, 1, 2), 0),
+    )
     names = tuple(f"sex={s}, race={r}" for s in SEX for r in RACE)
     data = replace(
-        found.federation, groups=names, attributes=attributes, unprivileged=(0, 1, 2), central=np.arange(central, dtype=np.int32)
+        found.federation,
+        groups=names,
+        attributes=attributes,
+        unprivileged=(0, 1, 2),
+        central=np.arange(central, dtype=np.int32),
     )
     order = {label: i / max(1, len(found.labels) - 1) for i, label in enumerate(found.labels)}
-    runs = [run._replace(trace=_by_people(run, share, central, order[run.label] if differ else 0.0)) for run in found.runs]
+    runs = [
+        run._replace(trace=_by_people(run, share, central, order[run.label] if differ else 0.0))
+        for run in found.runs
+    ]
     return found._replace(federation=data, runs=runs)
 
 

@@ -1,4 +1,6 @@
-"""A central test set, and clients without test rows of their own: what is measured where, in the table, the words and the terminal."""
+"""A central test set, and clients without test rows of their own: what is measured where, in the
+table, the words and the terminal.
+"""
 
 import html
 import io
@@ -26,7 +28,9 @@ def with_central(found, right=(90, 80)):
         central = np.zeros((*run.trace.central.shape[:2], 2, 2), np.int32)
         central[:, 0] = [[n - run.seed, 0], [100 - n + run.seed, 0]]
         runs.append(run._replace(trace=run.trace._replace(central=central)))
-    return found._replace(federation=replace(found.federation, central=np.arange(100, dtype=np.int32)), runs=runs)
+    return found._replace(
+        federation=replace(found.federation, central=np.arange(100, dtype=np.int32)), runs=runs
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,9 @@ def summary(made):
     return summarise(values, choose_focus(made, values))
 
 
-def test_clients_are_compared_on_validation_rows_only_where_nobody_has_test_rows(validated, untested):
+def test_clients_are_compared_on_validation_rows_only_where_nobody_has_test_rows(
+    validated, untested
+):
     assert client_split(comparison()) == "test"
     assert client_split(validated) == "valid"
     assert client_split(untested) == "test"
@@ -79,7 +85,12 @@ def test_beside_test_rows_of_clients_a_central_test_set_changes_nothing():
 
 def test_the_terminal_shows_it_and_says_on_which_rows_clients_are_compared(validated):
     text = shown(validated)
-    for words in ("accuracy in percent on the central test set, and validation accuracy", "(they have no test rows)", "central", "89.0 ±"):
+    for words in (
+        "accuracy in percent on the central test set, and validation accuracy",
+        "(they have no test rows)",
+        "central",
+        "89.0 ±",
+    ):
         assert words in text
     assert "n/a" not in text
 
@@ -98,12 +109,17 @@ def test_the_page_says_so_too(validated):
 
 
 def test_choosing_on_the_rows_that_are_shown_is_admitted():
-    made = with_central(comparison(("fedavg", "a", "b"), data=federation(10, rows=(20, 20, 0))), (90, 80, 70))
+    made = with_central(
+        comparison(("fedavg", "a", "b"), data=federation(10, rows=(20, 20, 0))), (90, 80, 70)
+    )
     assert "better on the validation rows themselves, which favours it" in summary(made).cautions
 
 
 def test_where_nothing_is_known_of_clients_the_central_test_set_is_left(untested):
-    assert "On the central test set fedavg reaches 89.0 % and q-fedavg(q=1) reaches 79.0 %." in summary(untested).finding
+    assert (
+        "On the central test set fedavg reaches 89.0 % and q-fedavg(q=1) reaches 79.0 %."
+        in summary(untested).finding
+    )
     text = shown(untested)
     assert "89.0 ±" in text
     assert "worst 10 %" not in text
@@ -119,4 +135,6 @@ def test_without_a_central_test_set_groups_are_measured_on_the_same_validation_r
 
 def test_one_method_alone_is_described_by_it(validated):
     alone = validated._replace(runs=validated.of("fedavg"))
-    assert summary(alone).finding.startswith("fedavg reaches 89.0 % on the central test set; the worst-served 10 %")
+    assert summary(alone).finding.startswith(
+        "fedavg reaches 89.0 % on the central test set; the worst-served 10 %"
+    )

@@ -24,7 +24,11 @@ def rows(chart) -> list[dict]:
 
 def test_the_histogram_counts_every_client_once():
     found = comparison(seeds=3)
-    bars = [row for row in rows(distribution(found, found.labels)) if "bin" in row and row["method"] == "fedavg"]
+    bars = [
+        row
+        for row in rows(distribution(found, found.labels))
+        if "bin" in row and row["method"] == "fedavg"
+    ]
     assert sum(row["clients"] for row in bars) == pytest.approx(20, rel=1e-4)
 
 
@@ -61,13 +65,22 @@ def test_every_accuracy_lies_on_an_axis_of_at_least_ten_points_in_at_most_twenty
 
 @pytest.mark.parametrize("width", [280, 480])
 def test_long_names_keep_both_ends_and_are_whole_where_they_fit(width):
-    labels = ("fedavg", "fairfed(metric=eod, beta=0.01)+reweigh", "fairfed(metric=eod, beta=0.01, weights=equal)+parity(share=0.5)+reweigh")
+    labels = (
+        "fedavg",
+        "fairfed(metric=eod, beta=0.01)+reweigh",
+        "fairfed(metric=eod, beta=0.01, weights=equal)+parity(share=0.5)+reweigh",
+    )
     chart = distribution(comparison(labels, seeds=1), labels).properties(width=width)
-    svg = vl_convert.vegalite_to_svg(chart.to_json(), config={"legend": {"disable": True}})  # as on the page
+    # as on the page
+    svg = vl_convert.vegalite_to_svg(chart.to_json(), config={"legend": {"disable": True}})
     drawn = re.findall(r">([^<>]*(?:fedavg|fairfed)[^<>]*)</text>", svg)
     whole = [label for label in labels if label in drawn]
     assert whole == ([labels[0]] if width == 280 else list(labels[:2]))
-    for short, label in zip([name for name in drawn if name not in labels], [label for label in labels if label not in whole], strict=True):
+    for short, label in zip(
+        [name for name in drawn if name not in labels],
+        [label for label in labels if label not in whole],
+        strict=True,
+    ):
         start, end = short.split("…")
         assert len(start) > 5 < len(end)
         assert (label.startswith(start), label.endswith(end)) == (True, True)
@@ -75,7 +88,11 @@ def test_long_names_keep_both_ends_and_are_whole_where_they_fit(width):
 
 def test_the_whole_name_appears_on_hovering():
     found = comparison()
-    text = next(layer for layer in distribution(found, found.labels).to_dict()["layer"] if layer["mark"]["type"] == "text")
+    text = next(
+        layer
+        for layer in distribution(found, found.labels).to_dict()["layer"]
+        if layer["mark"]["type"] == "text"
+    )
     assert text["encoding"]["tooltip"]["field"] == "method"
 
 
@@ -90,7 +107,10 @@ def test_convergence_shows_the_mean_and_the_range_of_the_seeds():
     last = [row for row in rows(convergence(found, "average", found.labels)) if row["round"] == 30]
     seeds = [seed["average"] for seed in final_values(found)["fedavg"].values()]
     assert last[0]["mean"] == pytest.approx(np.mean(seeds), rel=1e-4)
-    assert (last[0]["low"], last[0]["high"]) == (pytest.approx(min(seeds), rel=1e-4), pytest.approx(max(seeds), rel=1e-4))
+    assert (last[0]["low"], last[0]["high"]) == (
+        pytest.approx(min(seeds), rel=1e-4),
+        pytest.approx(max(seeds), rel=1e-4),
+    )
 
 
 def test_convergence_thins_many_evaluations_and_keeps_the_ends():
@@ -144,5 +164,9 @@ def test_colours_can_be_told_from_the_background(theme):
     assert set(theme) == set(LIGHT)
     assert all(contrast(theme[f"series-{i}"], theme["paper"]) >= 3 for i in range(1, 9))
     assert contrast(theme["muted"], theme["paper"]) >= 3  # the marks of all other methods
-    assert all(contrast(theme[name], theme[back]) >= 4.5 for name in ("ink", "soft", "accent") for back in ("paper", "card"))
+    assert all(
+        contrast(theme[name], theme[back]) >= 4.5
+        for name in ("ink", "soft", "accent")
+        for back in ("paper", "card")
+    )
     assert contrast(theme["ink"], theme["tint"]) >= 4.5

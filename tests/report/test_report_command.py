@@ -1,4 +1,6 @@
-"""`evenly report`: the page again from finished results, its charts as files, and a sentence where that cannot be."""
+"""`evenly report`: the page again from finished results, its charts as files, and a sentence where
+that cannot be.
+"""
 
 import pytest
 from tests.report.invented import comparison, federation
@@ -12,7 +14,14 @@ from evenly.experiment.plan import Plan
 from evenly.report.html import file_name, write_figures
 from evenly.report.page import build, write_report
 
-PLAN = Plan(name="test", data={"name": "synthetic", "clients": 4}, methods=("fedavg",), rounds=2, seeds=(0,), sampling="full")
+PLAN = Plan(
+    name="test",
+    data={"name": "synthetic", "clients": 4},
+    methods=("fedavg",),
+    rounds=2,
+    seeds=(0,),
+    sampling="full",
+)
 STARTS = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
 
 
@@ -45,10 +54,27 @@ def test_the_report_is_written_again_as_it_was_and_nothing_else_is_touched(folde
 
 
 def test_every_chart_is_written_as_a_file(folder, tmp_path):
-    code, said = call(folder, "--out", tmp_path / "r.html", "--figures", tmp_path / "figures", "--format", "svg", "--min-cell", 5)
+    code, said = call(
+        folder,
+        "--out",
+        tmp_path / "r.html",
+        "--figures",
+        tmp_path / "figures",
+        "--format",
+        "svg",
+        "--min-cell",
+        5,
+    )
     assert code == 0, said
     names = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert {"front.svg", "front-worst10.svg", "clients.svg", "rounds-average.svg", "rounds-average-bytes.svg", "influence.svg"} <= names
+    assert {
+        "front.svg",
+        "front-worst10.svg",
+        "clients.svg",
+        "rounds-average.svg",
+        "rounds-average-bytes.svg",
+        "influence.svg",
+    } <= names
     assert f"Figures: {len(names)} files in" in said
     assert all(path.read_bytes().startswith(b"<svg") for path in (tmp_path / "figures").iterdir())
     assert "Values that rest on fewer than 5 people are hidden" in (tmp_path / "r.html").read_text()
@@ -77,7 +103,10 @@ def test_charts_are_drawn_offline_with_title_legend_and_colours_of_their_own(tmp
 
 
 def test_names_of_files_are_plain():
-    assert file_name("chart-influence-rounds@2-fedavg(lr=0.1)+x/y") == "influence-rounds-2-fedavg-lr=0.1-x-y"
+    assert (
+        file_name("chart-influence-rounds@2-fedavg(lr=0.1)+x/y")
+        == "influence-rounds-2-fedavg-lr=0.1-x-y"
+    )
 
 
 def test_what_cannot_be_reported_is_said_in_a_sentence(folder, tmp_path):

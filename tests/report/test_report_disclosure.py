@@ -8,7 +8,9 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from evenly.report.disclosure import find_solvable, hidden_words, hide, small_cells
 
-TABLES = arrays(np.int64, array_shapes(min_dims=2, max_dims=3, max_side=4), elements=st.integers(0, 40))
+TABLES = arrays(
+    np.int64, array_shapes(min_dims=2, max_dims=3, max_side=4), elements=st.integers(0, 40)
+)
 
 
 @given(TABLES, st.integers(0, 15))
@@ -24,13 +26,21 @@ def test_no_total_gives_a_cell_or_a_small_sum_away(counts, least):
     found = hide(counts, least, sums=axes)
     assert (found.cells >= found.small).all()
     for axis in axes:
-        remainder = np.where(found.cells, counts, 0).sum(axis)  # what a reader gets by subtracting what is shown from the total
+        # what a reader gets by subtracting what is shown from the total
+        remainder = np.where(found.cells, counts, 0).sum(axis)
         number = (found.cells & (counts > 0)).sum(axis)
         shown = ~found.totals[axis]
         assert ((number == 0) | ((number > 1) & (remainder >= least)))[shown].all()
 
 
-@given(arrays(np.int64, array_shapes(min_dims=2, max_dims=2, min_side=3, max_side=6), elements=st.integers(5, 25)), st.integers(8, 12))
+@given(
+    arrays(
+        np.int64,
+        array_shapes(min_dims=2, max_dims=2, min_side=3, max_side=6),
+        elements=st.integers(5, 25),
+    ),
+    st.integers(8, 12),
+)
 def test_no_small_cell_follows_from_all_totals_together(counts, least):
     found = hide(counts, least, sums=[0, 1])
     told = [at for at in find_solvable(found.cells, counts, least, [0, 1]) if found.small[at]]
@@ -38,17 +48,30 @@ def test_no_small_cell_follows_from_all_totals_together(counts, least):
 
 
 def test_a_cell_between_two_blocks_is_not_left_to_be_solved_for():
-    counts = np.array([[17, 14, 16, 11, 10], [15, 9, 16, 21, 14], [15, 6, 16, 18, 14], [13, 17, 13, 14, 17], [17, 12, 8, 8, 10]])
+    counts = np.array(
+        [
+            [17, 14, 16, 11, 10],
+            [15, 9, 16, 21, 14],
+            [15, 6, 16, 18, 14],
+            [13, 17, 13, 14, 17],
+            [17, 12, 8, 8, 10],
+        ]
+    )
     counts = np.vstack([counts, [11, 15, 10, 14, 21]])
     found = hide(counts, 10, sums=[0, 1])
-    # With x in the corner of a rectangle of hidden cells, all totals stay the same; a linear solver finds no unique answer.
+    # With x in the corner of a rectangle of hidden cells, all totals stay the same; a linear solver
+    # finds no unique answer.
     places = np.argwhere(found.cells).tolist()
     totals = np.array(
-        [[place[0] == i for place in places] for i in range(6)] + [[place[1] == j for place in places] for j in range(5)], float
+        [[place[0] == i for place in places] for i in range(6)]
+        + [[place[1] == j for place in places] for j in range(5)],
+        float,
     )
     for at in np.argwhere(found.small).tolist():
         alone = np.eye(len(places))[places.index(at)]
-        assert np.linalg.norm(np.linalg.lstsq(totals.T, alone, rcond=None)[0] @ totals - alone) > 1e-6
+        assert (
+            np.linalg.norm(np.linalg.lstsq(totals.T, alone, rcond=None)[0] @ totals - alone) > 1e-6
+        )
 
 
 @given(TABLES, st.integers(2, 15))
@@ -66,7 +89,8 @@ def test_nothing_is_hidden_where_nothing_is_asked(counts, least):
 
 
 def test_two_small_cells_whose_sum_is_small_take_a_third_with_them():
-    # The total less what is shown would tell of 3 people; with the 20 hidden as well it tells of 23.
+    # The total less what is shown would tell of 3 people; with the 20 hidden as well it tells of
+    # 23.
     assert hide([1, 2, 20, 88], 10, sums=[0]).cells.tolist() == [True, True, True, False]
     assert hide([4, 7, 20, 88], 10, sums=[0]).cells.tolist() == [True, True, False, False]
 
@@ -78,7 +102,11 @@ def test_a_single_cell_cannot_be_hidden_behind_its_total():
 
 
 def test_cells_hidden_for_other_reasons_are_protected_too():
-    assert hide([50, 60, 70], 10, sums=[0], also=[False, False, True]).cells.tolist() == [True, False, True]
+    assert hide([50, 60, 70], 10, sums=[0], also=[False, False, True]).cells.tolist() == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_a_cell_hidden_for_its_row_is_covered_in_its_column_as_well():
@@ -98,8 +126,13 @@ def test_impossible_counts_are_refused(bad):
 
 def test_the_words_count_what_is_hidden():
     assert hidden_words([hide([30, 40], 10)], 10) == ""
-    assert hidden_words([hide([3, 40], 10)], 10) == "1 cell is not shown: 1 rests on fewer than 10 people."
+    assert (
+        hidden_words([hide([3, 40], 10)], 10)
+        == "1 cell is not shown: 1 rests on fewer than 10 people."
+    )
     both = [hide([3, 40, 50], 10, sums=[0]), hide([2, 4], 10)]
-    assert hidden_words(both, 10, what="client", whom="rows") == (
-        "4 clients are not shown: 3 rest on fewer than 10 rows, and 1 is hidden because totals would give the others away."
+    assert (
+        hidden_words(both, 10, what="client", whom="rows")
+        == "4 clients are not shown: 3 rest on fewer than 10 rows, and 1 is hidden because totals"
+        " would give the others away."
     )

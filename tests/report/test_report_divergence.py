@@ -1,4 +1,6 @@
-"""Training that diverged is said in the terminal by every command that trains or reports, not only on the page."""
+"""Training that diverged is said in the terminal by every command that trains or reports, not only
+on the page.
+"""
 
 import numpy as np
 import pytest
@@ -16,14 +18,27 @@ from evenly.report.html import Html
 from evenly.report.page import Report
 from evenly.report.setup_sections import divergence
 
-SAID = "Training diverged under fedavg in 2 of 2 seeds: 8 updates or losses of clients were not finite numbers and did not count."
-FILE = 'title = "T"\nmethods = ["fedavg"]\nrounds = 2\nseeds = 2\n[data]\nname = "synthetic"\nclients = 4\n'
-PLAN = Plan(name="test", data={"name": "synthetic", "clients": 4}, methods=("fedavg",), rounds=2, seeds=(0,))
+SAID = (
+    "Training diverged under fedavg in 2 of 2 seeds: 8 updates or losses of clients were not finite"
+    " numbers and did not count."
+)
+FILE = (
+    'title = "T"\nmethods = ["fedavg"]\nrounds = 2\nseeds = 2\n[data]\nname = "synthetic"\nclients'
+    " = 4\n"
+)
+PLAN = Plan(
+    name="test", data={"name": "synthetic", "clients": 4}, methods=("fedavg",), rounds=2, seeds=(0,)
+)
 
 
 def broken(found: Comparison) -> Comparison:
     """The same results, where one update of every client was not finite."""
-    return found._replace(runs=[run._replace(trace=run.trace._replace(excluded=run.trace.excluded + 1)) for run in found.runs])
+    return found._replace(
+        runs=[
+            run._replace(trace=run.trace._replace(excluded=run.trace.excluded + 1))
+            for run in found.runs
+        ]
+    )
 
 
 DIVERGED = broken(comparison(("fedavg",), data=federation(4), seeds=2))
@@ -34,21 +49,41 @@ def with_losses(*means: float, rounds: int = 0) -> Comparison:
     found = comparison(("fedavg",), data=federation(3), seeds=1, evaluations=len(means))
     trace = found.runs[0].trace
     losses = np.array(means, np.float32)[:, None, None] * np.ones(trace.losses.shape, np.float32)
-    return found._replace(runs=[found.runs[0]._replace(trace=trace._replace(losses=losses, rounds=trace.rounds + rounds))])
+    return found._replace(
+        runs=[
+            found.runs[0]._replace(
+                trace=trace._replace(losses=losses, rounds=trace.rounds + rounds)
+            )
+        ]
+    )
 
 
 @pytest.fixture
 def trained(monkeypatch, tmp_path):
-    """Commands get finished results instead of training: a folder without anything in it, and what diverged."""
+    """Commands get finished results instead of training: a folder without anything in it, and what
+    diverged.
+    """
     found = lambda *given, **options: (DIVERGED, tmp_path, [])  # noqa: E731
     monkeypatch.setattr("evenly.cli.experiment_runs.run_plan", found)
     monkeypatch.setattr("evenly.experiment.reopen.open_results", lambda folder: DIVERGED)
-    monkeypatch.setattr("evenly.report.page.build", lambda *given, **options: Report("", Html(""), {}, {}))  # charts take seconds
+    # charts take seconds
+    monkeypatch.setattr(
+        "evenly.report.page.build", lambda *given, **options: Report("", Html(""), {}, {})
+    )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("command", ["compare", "run file.toml", "resume begun", "reproduce qffl/synthetic", "report begun --out r.html"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare",
+        "run file.toml",
+        "resume begun",
+        "reproduce qffl/synthetic",
+        "report begun --out r.html",
+    ],
+)
 def test_every_command_says_that_training_diverged(trained, command):
     (trained / "file.toml").write_text(FILE)
     (trained / "begun").mkdir()
@@ -66,24 +101,37 @@ def test_with_json_it_is_said_on_standard_error(trained):
 
 def test_a_search_says_that_what_it_chose_diverged(monkeypatch, tmp_path):
     trainer = Trainer()
-    monkeypatch.setattr("evenly.experiment.tuning.execute", lambda *given, **options: broken(trainer(*given, **options)))
+    monkeypatch.setattr(
+        "evenly.experiment.tuning.execute",
+        lambda *given, **options: broken(trainer(*given, **options)),
+    )
     monkeypatch.setattr("evenly.report.tuning_page.write_tuning", lambda tuning, folder: [])
-    options = f"--data synthetic(clients=2) --method q-fedavg(q=[1]) --rounds 10 --seeds 2 --out {tmp_path / 'found'}"
+    options = (
+        "--data synthetic(clients=2) --method q-fedavg(q=[1]) --rounds 10 --seeds 2 --out"
+        f" {tmp_path / 'found'}"
+    )
     done = CliRunner().invoke(app, ["tune", *options.split()])
     assert done.exit_code == 0, done.output
-    assert "! Training diverged under q-fedavg(q=1) in 2 of 2 seeds" in " ".join(done.stdout.split())
+    assert "! Training diverged under q-fedavg(q=1) in 2 of 2 seeds" in " ".join(
+        done.stdout.split()
+    )
 
 
 def test_a_study_names_the_partition_where_training_diverged():
     found: Study = study()
     name, cell = next(iter(found.cells.items()))
-    assert next(str(words) for words in warnings_of(broken(cell), name)).startswith(f"! {name}: Training diverged under ")
+    assert next(str(words) for words in warnings_of(broken(cell), name)).startswith(
+        f"! {name}: Training diverged under "
+    )
 
 
 @pytest.mark.parametrize(
     ("losses", "words"),
     [
-        ((0.69, 0.5, 0.8), "the mean training loss rose from 0.69 to 0.8. Use a smaller learning rate."),
+        (
+            (0.69, 0.5, 0.8),
+            "the mean training loss rose from 0.69 to 0.8. Use a smaller learning rate.",
+        ),
         ((0.69, np.inf), "the mean training loss is no longer a finite number."),
         ((0.69, 0.9, 0.7), ""),
         ((0.69, 0.3), ""),

@@ -1,4 +1,6 @@
-"""Few clients have lines with their names instead of histograms, clouds of dots and Lorenz curves; attributes come before intersections."""
+"""Few clients have lines with their names instead of histograms, clouds of dots and Lorenz curves;
+attributes come before intersections.
+"""
 
 import json
 from typing import Any
@@ -25,7 +27,13 @@ HOSPITALS = tuple(f"Hospital {letter}" for letter in "ABCDEFGH")
 
 
 def few(clients: int = 8, **options: Any) -> Comparison:
-    return comparison(data=federation(clients, names=HOSPITALS[:clients] if clients <= 8 else (), rows=(40, 10, 30)), seeds=2, **options)
+    return comparison(
+        data=federation(
+            clients, names=HOSPITALS[:clients] if clients <= 8 else (), rows=(40, 10, 30)
+        ),
+        seeds=2,
+        **options,
+    )
 
 
 def drawn(found: Comparison, least: int = 0) -> tuple[Charts, Focus]:
@@ -40,7 +48,10 @@ def test_below_twenty_clients_every_one_has_a_line_with_its_name(clients, named)
     assert ("chart-clients" in found.specs) == named
     assert ("chart-distribution" in found.specs) == ("chart-lorenz" in found.specs) == (not named)
     if named:
-        assert all(name in json.dumps(found.specs["chart-clients"]) for name in few(clients).federation.names)
+        assert all(
+            name in json.dumps(found.specs["chart-clients"])
+            for name in few(clients).federation.names
+        )
         axis = found.specs["chart-influence"]["layer"][-1]["encoding"]["y"]
         assert axis["field"] == "client"
         assert len(axis["sort"]) == clients
@@ -48,14 +59,18 @@ def test_below_twenty_clients_every_one_has_a_line_with_its_name(clients, named)
 
 def test_the_worst_served_client_stands_on_top_and_the_average_is_a_line():
     spec = named_accuracy(few(), ["fedavg", "q-fedavg(q=1)"], "test", (), 71.5).to_dict()
-    assert spec["layer"][-1]["encoding"]["y"]["sort"][0] == "Hospital A"  # the first client is served worst
+    # the first client is served worst
+    assert spec["layer"][-1]["encoding"]["y"]["sort"][0] == "Hospital A"
     assert [{"value": 71.5}] in list(spec["datasets"].values())
     assert spec["layer"][-1]["encoding"]["shape"]["scale"]["domain"] == ["fedavg", "q-fedavg(q=1)"]
 
 
 def test_a_hidden_client_has_no_line():
     found = few()
-    for chart in (named_accuracy(found, ["fedavg"], "test", (0, 3), 70.0), named_influence(found, ["fedavg"], (0, 3))):
+    for chart in (
+        named_accuracy(found, ["fedavg"], "test", (0, 3), 70.0),
+        named_influence(found, ["fedavg"], (0, 3)),
+    ):
         assert chart is not None
         text = json.dumps(chart.to_dict())
         assert "Hospital B" in text
@@ -68,7 +83,8 @@ def test_few_clients_are_all_listed_with_their_rates():
     values = final_values(found)
     page = client_section(found, choose_focus(found, values))
     assert "True positive rate" in page
-    assert all(page.count(name) >= 3 for name in HOSPITALS)  # under each method, and in the table of all
+    # under each method, and in the table of all
+    assert all(page.count(name) >= 3 for name in HOSPITALS)
     assert "Filter the clients" not in page
 
 
@@ -76,13 +92,17 @@ def test_attributes_come_before_their_intersections():
     found = with_groups(few())
     made = group_section(found, choose_focus(found, final_values(found)))
     text = made.sections["groups"]
-    assert text.index("By sex") < text.index("By race") < text.index("Intersections of sex and race")
-    assert {"chart-groups-1-accuracy", "chart-groups-2-tpr", "chart-groups-accuracy"} <= set(made.specs)
+    assert (
+        text.index("By sex") < text.index("By race") < text.index("Intersections of sex and race")
+    )
+    assert {"chart-groups-1-accuracy", "chart-groups-2-tpr", "chart-groups-accuracy"} <= set(
+        made.specs
+    )
     assert text.index("chart-groups-1-accuracy") < text.index("chart-groups-accuracy")
 
 
 def test_a_clients_groups_are_told_by_attribute():
-    (first, *_) = client_groups(with_groups(few()))
+    first, *_ = client_groups(with_groups(few()))
     assert first.startswith("sex: Male ")
     assert "; race: White " in first
     assert "sex=" not in first
@@ -90,7 +110,9 @@ def test_a_clients_groups_are_told_by_attribute():
 
 @pytest.mark.parametrize(("clients", "histogram"), [(12, False), (20, True)])
 def test_an_audit_draws_a_histogram_from_twenty_clients_on(clients, histogram, tmp_path):
-    page = evenly.audit(predictions(clients=clients), **WHO).report(tmp_path / "page.html").read_text()
+    page = (
+        evenly.audit(predictions(clients=clients), **WHO).report(tmp_path / "page.html").read_text()
+    )
     assert ("chart-clients-spread" in page) == histogram
     assert "chart-clients-each" in page
     assert ("Every client, the worst served first." in page) == (not histogram)
@@ -98,5 +120,9 @@ def test_an_audit_draws_a_histogram_from_twenty_clients_on(clients, histogram, t
 
 def test_the_page_of_a_search_says_the_data_and_the_question(monkeypatch):
     monkeypatch.setattr(tuning, "execute", Trainer())
-    found = tuning.tune("q-fedavg(q=[1])", data={"name": "synthetic", "clients": 2}, rounds=10, seeds=2)
-    assert "<h1>Synthetic non-iid: which settings of q-fedavg are best?</h1>" in render_tuning(found, "chosen/report.html")
+    found = tuning.tune(
+        "q-fedavg(q=[1])", data={"name": "synthetic", "clients": 2}, rounds=10, seeds=2
+    )
+    assert "<h1>Synthetic non-iid: which settings of q-fedavg are best?</h1>" in render_tuning(
+        found, "chosen/report.html"
+    )

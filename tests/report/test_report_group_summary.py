@@ -1,4 +1,6 @@
-"""What the opening says of groups: the least |EOD| with its cost in accuracy, no stronger than the seeds allow."""
+"""What the opening says of groups: the least |EOD| with its cost in accuracy, no stronger than the
+seeds allow.
+"""
 
 import pytest
 from tests.report.invented import comparison, federation, with_groups
@@ -32,28 +34,37 @@ def three(eod: list[float], average: list[float], third: list[float] | None = No
 def test_a_method_that_is_clearly_more_alike_is_named_with_its_cost():
     values = three([0.10, 0.12, 0.09], [78, 79.2, 77])
     found = summarise_groups(values, choice(values, lead="fair", least_eod="even"), "test")
-    assert found.finding == (
-        "For the groups, |EOD|, the gap between the true positive rates of the unprivileged and of the privileged, is 0.300 under fedavg. "
-        "fair leaves it at 0.300. even lowers it from 0.300 to 0.103, the least of all methods; the average accuracy changes by "
-        "−1.9 points."
+    assert (
+        found.finding
+        == "For the groups, |EOD|, the gap between the true positive rates of the unprivileged and"
+        " of the privileged, is 0.300 under fedavg. fair leaves it at 0.300. even lowers it from"
+        " 0.300 to 0.103, the least of all methods; the average accuracy changes by −1.9 points."
     )
     assert (
         found.cautions
-        == "Groups are compared on the test rows of all clients together. The same rows were used to select even, which favours it."
+        == "Groups are compared on the test rows of all clients together. The same rows were used"
+        " to select even, which favours it."
     )
 
 
 def test_what_the_seeds_do_not_show_is_not_claimed():
     values = three([0.10, 0.50, 0.20], [78, 84, 77], third=[0.28, 0.29, 0.3])
     found = summarise_groups(values, choice(values, lead="fair", least_eod="even"), "central")
-    assert "even does not clearly change it (from 0.300 to 0.267), the least of all methods" in found.finding
+    assert (
+        "even does not clearly change it (from 0.300 to 0.267), the least of all methods"
+        in found.finding
+    )
     assert "the average accuracy changes by −0.3 points, which may be chance." in found.finding
     assert found.cautions.startswith("Groups are compared on the central test set.")
-    assert found.cautions.endswith("Over these seeds not clearly worse than even: fedavg, fair, third.")
+    assert found.cautions.endswith(
+        "Over these seeds not clearly worse than even: fedavg, fair, third."
+    )
 
 
 def test_many_methods_that_are_as_good_are_counted():
-    values = three([0.1, 0.5, 0.2], [78, 84, 77], third=[0.28, 0.29, 0.3]) | {"last": measured(eod_abs=[0.3] * 3, average=[80] * 3)}
+    values = three([0.1, 0.5, 0.2], [78, 84, 77], third=[0.28, 0.29, 0.3]) | {
+        "last": measured(eod_abs=[0.3] * 3, average=[80] * 3)
+    }
     assert (
         "not clearly worse than even: 4 of the 4 others."
         in summarise_groups(values, choice(values, lead="fair", least_eod="even"), "test")[1]
@@ -71,19 +82,27 @@ def test_a_lead_that_also_treats_groups_most_alike_is_named_once():
 def test_a_baseline_that_no_method_improves_on():
     values = three([0.40, 0.42, 0.39], [80, 81, 79])
     found = summarise_groups(values, choice(values, lead="even", least_eod="fedavg"), "test")
-    assert found.finding.endswith("even raises it from 0.300 to 0.403. No other method has a smaller |EOD|.")
+    assert found.finding.endswith(
+        "even raises it from 0.300 to 0.403. No other method has a smaller |EOD|."
+    )
     assert "flatters" not in found.cautions
 
 
 def test_undefined_values_are_not_compared():
-    values = {"fedavg": measured(eod_abs=[NAN], average=[80]), "even": measured(eod_abs=[0.2], average=[80])}
+    values = {
+        "fedavg": measured(eod_abs=[NAN], average=[80]),
+        "even": measured(eod_abs=[0.2], average=[80]),
+    }
     found = summarise_groups(values, choice(values, lead="even", least_eod="even"), "test").finding
     assert found.endswith("of the privileged, 0.200.")
     assert found.startswith("For the groups, even has the least |EOD|")
 
 
 def test_without_rows_of_clients_few_seeds_are_named_here():
-    values = {"fedavg": measured(eod_abs=[0.3], average=[NAN]), "even": measured(eod_abs=[0.2], average=[NAN])}
+    values = {
+        "fedavg": measured(eod_abs=[0.3], average=[NAN]),
+        "even": measured(eod_abs=[0.2], average=[NAN]),
+    }
     found = summarise_groups(values, choice(values, lead="even", least_eod="even"), "central")
     assert "single seed" in found.cautions
     assert "the average accuracy cannot be compared" in found.finding
@@ -91,13 +110,17 @@ def test_without_rows_of_clients_few_seeds_are_named_here():
 
 def test_one_method_and_no_groups():
     alone = {"fedavg": measured(eod_abs=[0.3, 0.3], average=[80, 80])}
-    assert summarise_groups(alone, choice(alone, lead="fedavg", least_eod="fedavg"), "test").finding.endswith("is 0.300 under fedavg.")
+    assert summarise_groups(
+        alone, choice(alone, lead="fedavg", least_eod="fedavg"), "test"
+    ).finding.endswith("is 0.300 under fedavg.")
     assert summarise_groups(alone, choice(alone, lead="fedavg", least_eod=""), "test") == ("", "")
 
 
 @pytest.mark.parametrize("central", [0, 500])
 def test_the_page_opens_with_clients_and_groups(central):
-    found = with_groups(comparison(seeds=3, data=federation(20, rows=(40, 10, 40))), central=central)
+    found = with_groups(
+        comparison(seeds=3, data=federation(20, rows=(40, 10, 40))), central=central
+    )
     header = render(found).split("</header>")[0]
     assert "For the groups, |EOD|" in header
     assert ("central test set" in header) == bool(central)
@@ -109,7 +132,10 @@ def test_the_method_that_treats_groups_most_alike_is_always_drawn():
     # Women and men are found as often by one method only, which is otherwise like the first.
     even = found.runs[0].trace.tables.copy()
     even[..., 1, :] = even[..., 1, :].sum(-1, keepdims=True)
-    runs = [r._replace(trace=r.trace._replace(tables=even)) if r.label == "q-fedavg(q=3)" else r for r in found.runs]
+    runs = [
+        r._replace(trace=r.trace._replace(tables=even)) if r.label == "q-fedavg(q=3)" else r
+        for r in found.runs
+    ]
     chosen = choose_focus(found._replace(runs=runs), final_values(found))
     assert chosen.least_eod == "q-fedavg(q=3)"
     assert chosen.least_eod in chosen.series

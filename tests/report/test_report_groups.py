@@ -1,4 +1,6 @@
-"""The report's view of groups: rates with intervals, marks on small ones, reasons for what is undefined."""
+"""The report's view of groups: rates with intervals, marks on small ones, reasons for what is
+undefined.
+"""
 
 import io
 import json
@@ -16,7 +18,13 @@ from evenly.records import replace
 from evenly.report.charts.tradeoff import MOST_GROUPS, largest, rates_chart
 from evenly.report.charts.weights import weigh_losses, weighing_chart
 from evenly.report.group_section import FURTHER, MAIN
-from evenly.report.group_values import group_rates, group_split, group_values, groupings, metric_intervals
+from evenly.report.group_values import (
+    group_rates,
+    group_split,
+    group_values,
+    groupings,
+    metric_intervals,
+)
 from evenly.report.page import render
 
 
@@ -49,8 +57,12 @@ def test_values_are_the_metrics_of_each_run(found):
     run = found.runs[-1]
     table = run.trace.tables[-1, 2].sum(0)
     by_hand = measure_groups(table, favourable=1, unprivileged=(0, 1, 2))
-    assert group_values(found, whole, "test")[run.label][run.seed] == {n: pytest.approx(float(v), nan_ok=True) for n, v in by_hand.items()}
-    assert group_values(found, sex, "test")[run.label][run.seed]["eod"] == pytest.approx(float(by_hand["eod"]))
+    assert group_values(found, whole, "test")[run.label][run.seed] == {
+        n: pytest.approx(float(v), nan_ok=True) for n, v in by_hand.items()
+    }
+    assert group_values(found, sex, "test")[run.label][run.seed]["eod"] == pytest.approx(
+        float(by_hand["eod"])
+    )
 
 
 def test_the_central_test_set_is_shown_where_there_is_one(found):
@@ -68,7 +80,10 @@ def test_rates_are_means_over_seeds_from_the_lowest_to_the_highest(found):
     seeds = [run.trace.tables[-1, 2].sum(0)[0] for run in found.of("fedavg")]
     by_hand = [100 * t[1, 1] / t[1].sum() for t in seeds]
     assert rates[0].value == pytest.approx(np.mean(by_hand))
-    assert (rates[0].low, rates[0].high) == (pytest.approx(min(by_hand)), pytest.approx(max(by_hand)))
+    assert (rates[0].low, rates[0].high) == (
+        pytest.approx(min(by_hand)),
+        pytest.approx(max(by_hand)),
+    )
     assert rates[0].rows == pytest.approx(np.mean([t[1].sum() for t in seeds]))
 
 
@@ -76,7 +91,8 @@ def test_with_one_seed_intervals_come_from_resampled_clients_and_chance(one, fou
     whole = groupings(one.federation)[0]
     rates = group_rates(one, whole, "fedavg", "test", "accuracy")
     assert all(rate.low < rate.value < rate.high or rate.value in (0, 100) for rate in rates)
-    assert all(rate.high - rate.low > 10 for rate in rates if rate.few)  # also where all rows went the same way
+    # also where all rows went the same way
+    assert all(rate.high - rate.low > 10 for rate in rates if rate.few)
     intervals = metric_intervals(one, whole, "fedavg", "test")
     assert set(intervals) == set(GROUP_METRICS)
     low, high = intervals["eod"]
@@ -86,7 +102,9 @@ def test_with_one_seed_intervals_come_from_resampled_clients_and_chance(one, fou
 
 
 def test_few_clients_are_not_resampled():
-    """Resampling two alike clients would find an interval of no width at all; their people tell more."""
+    """Resampling two alike clients would find an interval of no width at all; their people tell
+    more.
+    """
     few = with_groups(comparison(data=federation(2, rows=(400, 10, 400)), seeds=1))
     for run in few.runs:
         run.trace.tables[-1, 2, 1] = run.trace.tables[-1, 2, 0]
@@ -109,7 +127,10 @@ def test_undefined_and_small_rates_are_marked_and_explained(one):
 def test_metrics_without_a_value_say_why():
     # The favourable label never occurs: nothing can be said of true positive rates.
     made = with_groups(comparison(seeds=1))
-    runs = [run._replace(trace=run.trace._replace(tables=run.trace.tables * np.array([[1], [0]]))) for run in made.runs]
+    runs = [
+        run._replace(trace=run.trace._replace(tables=run.trace.tables * np.array([[1], [0]])))
+        for run in made.runs
+    ]
     text = words(render(made._replace(runs=runs)))
     assert f"undefined: {GROUP_METRICS['eod_abs'].undefined}" in text
     assert not re.search(r"\b(nan|NaN|None|inf)\b", text)
@@ -118,7 +139,9 @@ def test_metrics_without_a_value_say_why():
 def test_a_report_without_groups_has_no_such_section_and_neither_has_one_without_rows(found):
     assert '<section id="groups"' in render(found)
     assert '<section id="groups"' not in render(comparison())
-    assert '<section id="groups"' not in render(with_groups(comparison(data=federation(4, rows=(10, 0, 0)))))
+    assert '<section id="groups"' not in render(
+        with_groups(comparison(data=federation(4, rows=(10, 0, 0))))
+    )
 
 
 def test_every_group_metric_has_a_place():
@@ -131,7 +154,9 @@ def test_with_many_groups_the_largest_are_drawn(found):
     many = [*group_rates(found, whole, "fedavg", "test", "accuracy")] * 5
     shown = largest(many)
     assert len(shown) == MOST_GROUPS
-    assert min(many[g].rows for g in shown) >= max(rate.rows for g, rate in enumerate(many) if g not in shown)
+    assert min(many[g].rows for g in shown) >= max(
+        rate.rows for g, rate in enumerate(many) if g not in shown
+    )
     assert "NaN" not in json.dumps(rates_chart({"fedavg": many}, "accuracy", shown).to_dict())
 
 
@@ -154,7 +179,9 @@ def test_methods_weigh_the_same_losses_as_their_means_say():
     found = {weighed.name: weighed for weighed in weigh_losses(np.array([0.5, 2.0, 1.0]))}
     assert list(found) == ["FedAvg", "q-FFL, q = 1", "TERM, α = 1", "PropFair, M = 2.5", "AFL"]
     # The specification's numbers: means of (0.5, 2, 1), and weights by client, in equal shares.
-    assert [weighed.mean for weighed in found.values()] == pytest.approx([7 / 6, 1.3228756555, 1.3657564954, 1.3552857574, 2])
+    assert [weighed.mean for weighed in found.values()] == pytest.approx(
+        [7 / 6, 1.3228756555, 1.3657564954, 1.3552857574, 2]
+    )
     np.testing.assert_allclose(found["q-FFL, q = 1"].weights, 3 * np.array([0.5, 2, 1]) / 3.5)
     np.testing.assert_allclose(found["AFL"].weights, [0, 3, 0])
     assert all(weighed.weights.mean() == pytest.approx(1) for weighed in found.values())
@@ -170,6 +197,9 @@ def test_the_chart_of_weights_is_thinned_and_keeps_the_worst_client():
 
 def test_equal_losses_have_no_chart_of_weights():
     found = comparison()
-    runs = [run._replace(trace=run.trace._replace(losses=np.ones_like(run.trace.losses))) for run in found.runs]
+    runs = [
+        run._replace(trace=run.trace._replace(losses=np.ones_like(run.trace.losses)))
+        for run in found.runs
+    ]
     assert "chart-weighing" in render(found)
     assert "chart-weighing" not in render(found._replace(runs=runs))

@@ -1,4 +1,6 @@
-"""A report that hides small numbers: none is in it, none can be found by subtraction, and it says what is missing."""
+"""A report that hides small numbers: none is in it, none can be found by subtraction, and it says
+what is missing.
+"""
 
 import json
 import re
@@ -24,7 +26,9 @@ LEAST = 10
 
 @pytest.fixture(scope="module")
 def found():
-    """Twenty clients with 8 to 15 test rows each: the first ones are small. The third race is rare."""
+    """Twenty clients with 8 to 15 test rows each: the first ones are small. The third
+    race is rare.
+    """
     return with_groups(comparison(data=federation(20, rows=(40, 10, 8)), seeds=2))
 
 
@@ -38,7 +42,9 @@ def words(text: str) -> str:
 
 
 def test_small_clients_are_named_nowhere(found, page):
-    rows = np.stack([run.trace.tables[-1, SPLITS.index("test")].sum((-3, -2, -1)) for run in found.runs])
+    rows = np.stack(
+        [run.trace.tables[-1, SPLITS.index("test")].sum((-3, -2, -1)) for run in found.runs]
+    )
     small = np.flatnonzero((rows < LEAST).any(0))
     assert 0 < len(small) < 20
     for k in small:
@@ -62,7 +68,10 @@ def test_the_page_says_what_is_hidden_and_why(page):
 
 def test_no_rate_of_a_group_rests_on_few_people(found):
     tables = np.stack([pooled(run.trace, "test")[-1] for run in found.runs])
-    counts = np.stack([tables.sum((-2, -1)), tables[:, :, 1].sum(-1), tables[:, :, 0].sum(-1)], axis=-1).min(0)  # [groups, 3]
+    # [groups, 3]
+    counts = np.stack(
+        [tables.sum((-2, -1)), tables[:, :, 1].sum(-1), tables[:, :, 0].sum(-1)], axis=-1
+    ).min(0)
     hidden = hidden_groups(found, "test", LEAST)
     assert ((counts > 0) & (counts < LEAST)).any()
     assert hidden.cells[(counts > 0) & (counts < LEAST)].all()
@@ -72,13 +81,21 @@ def test_no_rate_of_a_group_rests_on_few_people(found):
 
 
 def test_accuracy_is_hidden_where_it_could_tell_hidden_labels(found):
-    """Of a group that the model never selects, accuracy is the share of people without the favourable label."""
+    """Of a group that the model never selects, accuracy is the share of people without the
+    favourable label.
+    """
     grouping, hidden = groupings(found.federation)[0], hidden_groups(found, "test", LEAST)
     partly = ~hidden.cells[:, 0] & hidden.cells[:, 1:].any(1)
     assert partly.any()
     for label in {run.label for run in found.runs}:
-        rates = {name: group_rates(found, grouping, label, "test", name, hidden=hidden) for name in ("accuracy", "selection_rate")}
-        assert all(rates["accuracy"][g].hidden and not rates["selection_rate"][g].hidden for g in np.flatnonzero(partly))
+        rates = {
+            name: group_rates(found, grouping, label, "test", name, hidden=hidden)
+            for name in ("accuracy", "selection_rate")
+        }
+        assert all(
+            rates["accuracy"][g].hidden and not rates["selection_rate"][g].hidden
+            for g in np.flatnonzero(partly)
+        )
 
 
 def test_totals_of_sides_and_attributes_give_no_group_away(found):
@@ -90,7 +107,9 @@ def test_totals_of_sides_and_attributes_give_no_group_away(found):
         margins = hidden_groups(found, "test", LEAST, attribute).cells[:, 0]
         for value in range(len(attribute.values)):
             line = (of == value) & cells & (counts > 0)
-            assert margins[value] or not line.any() or (line.sum() > 1 and counts[line].sum() >= LEAST)
+            assert (
+                margins[value] or not line.any() or (line.sum() > 1 and counts[line].sum() >= LEAST)
+            )
 
 
 def test_of_two_sides_one_small_hides_both_and_their_difference():
@@ -100,8 +119,14 @@ def test_of_two_sides_one_small_hides_both_and_their_difference():
     for run in found.runs:
         two = by_attribute(run.trace.tables, found.federation.attributes[0])
         two[:, :, 1:, 0] = 0  # women are at the first client only
-        runs.append(run._replace(trace=run.trace._replace(tables=two, central=np.zeros((4, 2, 2, 2), np.int32))))
-    data = replace(found.federation, groups=("Female", "Male"), attributes=(sex,), unprivileged=(0,))
+        runs.append(
+            run._replace(
+                trace=run.trace._replace(tables=two, central=np.zeros((4, 2, 2, 2), np.int32))
+            )
+        )
+    data = replace(
+        found.federation, groups=("Female", "Male"), attributes=(sex,), unprivileged=(0,)
+    )
     few = found._replace(runs=runs, federation=data)
     hidden = hidden_groups(few, "test", LEAST)
     assert hidden.cells.all()
@@ -116,7 +141,8 @@ def test_a_single_small_client_takes_another_with_it():
     found = comparison(data=federation(5, rows=(40, 10, 40)), seeds=1)
     for run in found.runs:
         run.trace.tables[-1, 2, 3] //= 10
-    assert np.flatnonzero(hidden_clients(found, "test", LEAST).cells).tolist() == [0, 3]  # the first is the smallest of the others
+    # the first is the smallest of the others
+    assert np.flatnonzero(hidden_clients(found, "test", LEAST).cells).tolist() == [0, 3]
 
 
 def test_few_training_rows_hide_a_client_too():
@@ -128,7 +154,12 @@ def test_few_training_rows_hide_a_client_too():
 
 def test_the_papers_figures_of_small_clients_are_left_out():
     found = comparison(data=federation(4, rows=(40, 10, 6)), seeds=1)
-    lines = [PaperLine("Table 1", "test", "fedavg", f"client:client {k}", 50.0, None, Spread(50.0, 0.0, 0.0, 1)) for k in (0, 3)]
+    lines = [
+        PaperLine(
+            "Table 1", "test", "fedavg", f"client:client {k}", 50.0, None, Spread(50.0, 0.0, 0.0, 1)
+        )
+        for k in (0, 3)
+    ]
     text = words(render(found, lines, least=LEAST))
     assert "client 3" in text
     assert "client 0" not in text
@@ -150,10 +181,13 @@ def test_less_than_nobody_is_refused(found):
 
 
 def test_few_hidden_clients_are_in_no_figure_or_chart_over_clients():
-    """A Lorenz curve with every client would tell all accuracies, a mean and a variance those of two, whatever names are left out."""
+    """A Lorenz curve with every client would tell all accuracies, a mean and a variance those of
+    two, whatever names are left out.
+    """
     found = comparison(data=federation(24, rows=(40, 10, 40)), seeds=1)
     for run in found.runs:
-        run.trace.tables[-1, :, 3:5] = np.array([[[1, 4], [0, 0]]])  # five rows, an accuracy that nobody else has
+        # five rows, an accuracy that nobody else has
+        run.trace.tables[-1, :, 3:5] = np.array([[[1, 4], [0, 0]]])
     hidden = np.flatnonzero(hidden_clients(found, "test", LEAST).cells).tolist()
     assert hidden == [3, 4]
     kept = [k for k in range(24) if k not in hidden]
@@ -164,12 +198,17 @@ def test_few_hidden_clients_are_in_no_figure_or_chart_over_clients():
     curve = next(rows for rows in built.specs["chart-lorenz"]["datasets"].values() if len(rows) > 2)
     shares = [row["share"] for row in curve if row["method"] == label]
     np.testing.assert_allclose(shares, 100 * lorenz(accuracies[kept]), rtol=1e-4)
-    bars = next(rows for rows in built.specs["chart-distribution"]["datasets"].values() if "bin" in rows[0])
+    bars = next(
+        rows for rows in built.specs["chart-distribution"]["datasets"].values() if "bin" in rows[0]
+    )
     assert sum(row["clients"] for row in bars if row["method"] == label) == len(kept)
-    losses = {row["loss"] for rows in built.specs["chart-weighing"]["datasets"].values() for row in rows}
+    losses = {
+        row["loss"] for rows in built.specs["chart-weighing"]["datasets"].values() for row in rows
+    }
     assert not losses & {float(f"{loss:.5g}") for loss in found.runs[0].trace.losses[-1, 0, hidden]}
     assert without_clients(found, ()) is found
-    assert "<strong>2 of 24 clients</strong> are " in built.opening  # before the figures that do not count them
+    # before the figures that do not count them
+    assert "<strong>2 of 24 clients</strong> are " in built.opening
     assert "over clients cover the other 22" in built.opening
     assert "cover the other" not in build(found).opening
 
@@ -179,7 +218,11 @@ def test_the_papers_figures_tell_nothing_that_is_withheld(found):
         PaperLine("Table 1", "test", "fedavg", metric, 0.5, None, Spread(0.1234, 0.0, 0.0, 1))
         for metric in ("variance", "acc_range", "accuracy")
     ]
-    text = words(render(found, lines, least=LEAST)).split('<section id="paper"')[1].split("</section>")[0]
+    text = (
+        words(render(found, lines, least=LEAST))
+        .split('<section id="paper"')[1]
+        .split("</section>")[0]
+    )
     assert ">variance</th>" not in text
     assert ">range of accuracy</th>" not in text
     assert ">accuracy</th>" in text
@@ -187,12 +230,14 @@ def test_the_papers_figures_tell_nothing_that_is_withheld(found):
 
 
 def test_the_weight_of_no_hidden_client_is_what_the_others_leave():
-    found = comparison(data=federation(28, rows=(40, 10, 40)), seeds=1)  # eight bands of three clients, and the smallest two by two
+    # eight bands of three clients, and the smallest two by two
+    found = comparison(data=federation(28, rows=(40, 10, 40)), seeds=1)
     whole, part = (weight_history(found, "fedavg", hidden) for hidden in ((), (1, 2)))
     assert whole is not None
     assert part is not None
     assert len(whole.bands) == 10
-    assert len(part.bands) == 8  # without both bands that a hidden client shares with one that is shown
+    # without both bands that a hidden client shares with one that is shown
+    assert len(part.bands) == 8
     alike = weight_history(found, "fedavg", range(4))
     assert alike is not None
     assert len(alike.bands) == 10  # two by two

@@ -1,4 +1,6 @@
-"""The LaTeX table: escaped names, intervals over seeds, what is clearly best in bold; checked against numbers made by hand."""
+"""The LaTeX table: escaped names, intervals over seeds, what is clearly best in bold; checked
+against numbers made by hand.
+"""
 
 import re
 
@@ -9,7 +11,10 @@ from evenly.report.values import table_of
 
 VALUES = {
     "fedavg": {0: {"average": 80.0, "gini": 0.2}, 1: {"average": 82.0, "gini": 0.2}},
-    "q-fedavg(q=1)+local_sgd": {0: {"average": 90.0, "gini": float("nan")}, 1: {"average": 90.0, "gini": float("nan")}},
+    "q-fedavg(q=1)+local_sgd": {
+        0: {"average": 90.0, "gini": float("nan")},
+        1: {"average": 90.0, "gini": float("nan")},
+    },
 }
 NAMES = {"average": "average", "gini": "Gini & co, 10 %"}
 
@@ -22,14 +27,17 @@ def test_every_row_is_there_with_mean_and_half_of_the_interval():
     found = lines()
     assert found[0] == "% About it ±"
     assert r"method & average & Gini \& co, 10 \% \\" in found
-    assert r"fedavg & $81.0 \pm 12.7$ & $0.200 \pm 0.000$ \\" in found  # 12.706 deviations of √2, over √2
+    # 12.706 deviations of √2, over √2
+    assert r"fedavg & $81.0 \pm 12.7$ & $0.200 \pm 0.000$ \\" in found
     assert r"q-fedavg(q=1)+local\_sgd & $90.0 \pm 0.0$ & n/a \\" in found
     assert found[2] == r"\begin{tabular}{lrr}"
     assert found[-1] == r"\end{tabular}"
 
 
 def test_only_what_is_clearly_best_is_bold():
-    """As the report has it: the seed-by-seed difference of every other method from the best leaves out 0."""
+    """As the report has it: the seed-by-seed difference of every other method from the best leaves
+    out 0.
+    """
     values = {
         "a": {s: {"average": 80.0 + s, "gini": 0.3} for s in range(3)},
         "b": {s: {"average": 85.0 + s, "gini": 0.2 + 0.1 * s} for s in range(3)},
@@ -43,7 +51,9 @@ def test_only_what_is_clearly_best_is_bold():
 
 
 def test_a_single_seed_has_no_interval_and_nothing_is_clear():
-    assert r"fedavg & $80.0$ & $0.200$ \\" in lines({label: {0: seeds[0]} for label, seeds in VALUES.items()})
+    assert r"fedavg & $80.0$ & $0.200$ \\" in lines(
+        {label: {0: seeds[0]} for label, seeds in VALUES.items()}
+    )
 
 
 @pytest.mark.parametrize("char", ESCAPES)

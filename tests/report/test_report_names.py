@@ -1,4 +1,6 @@
-"""One quantity has one name, one unit and one meaning of ± wherever a person reads it; names in results.csv stay as they are."""
+"""One quantity has one name, one unit and one meaning of ± wherever a person reads it; names in
+results.csv stay as they are.
+"""
 
 import inspect
 import re
@@ -34,15 +36,25 @@ NAMED = [pytest.param(FOUND, id="clients"), pytest.param(GROUPED, id="groups")]
 def test_terminal_and_latex_use_the_registrys_titles(found):
     table, names = main_table(found)
     assert names == {metric.name: metric.title for metric in table.metrics}
-    assert [str(column.header) for column in results_table(found).columns][1:] == list(names.values())
-    assert all(title.replace("%", r"\%").replace("|", r"\textbar{}") in latex(table, names, "") for title in names.values())
+    assert [str(column.header) for column in results_table(found).columns][1:] == list(
+        names.values()
+    )
+    assert all(
+        title.replace("%", r"\%").replace("|", r"\textbar{}") in latex(table, names, "")
+        for title in names.values()
+    )
 
 
 def test_charts_and_papers_use_the_registrys_titles():
     values = with_group_values(GROUPED, final_values(GROUPED))
     for metric in (*CLIENT_MEASURES, *GROUP_MEASURES):
-        assert str(front_chart(values, metric, GROUPED.labels).title) == f"Accuracy and {EVERY_METRIC[metric].title}"
-    assert {m: setup_sections.metric_title(m) for m in EVERY_METRIC} == {m: EVERY_METRIC[m].title for m in EVERY_METRIC}
+        assert (
+            str(front_chart(values, metric, GROUPED.labels).title)
+            == f"Accuracy and {EVERY_METRIC[metric].title}"
+        )
+    assert {m: setup_sections.metric_title(m) for m in EVERY_METRIC} == {
+        m: EVERY_METRIC[m].title for m in EVERY_METRIC
+    }
     for metric in ("average", "worst10", "variance"):
         title = str(convergence(FOUND, metric, FOUND.labels).title)
         assert title.lower().startswith(EVERY_METRIC[metric].title)
@@ -65,26 +77,46 @@ def test_plus_or_minus_is_half_of_the_interval_wherever_seeds_are_summed_up():
     half = f"72.0 ± {seen.half_width:.1f}"
     assert format_spread(seen, EVERY_METRIC["average"]) == half
     line = PaperLine("1", "test", "fedavg", "average", 70.0, 2.0, seen)
-    assert setup_sections.paper_figures(line) == ("70.0 (sd 2.0)", half, "+2.0")  # a paper's deviation is not written with ±
-    assert setup_sections.paper_figures(line._replace(ours=Spread(72.0, np.nan, np.nan, 1)))[1] == "72.0"
+    # a paper's deviation is not written with ±
+    assert setup_sections.paper_figures(line) == ("70.0 (sd 2.0)", half, "+2.0")
+    assert (
+        setup_sections.paper_figures(line._replace(ours=Spread(72.0, np.nan, np.nan, 1)))[1]
+        == "72.0"
+    )
     assert spread_words(3) == "mean ± half of the 95 % interval over 3 seeds"
 
 
 def test_no_page_and_no_command_calls_plus_or_minus_anything_else():
     said = [
-        inspect.getsource(module) for module in (setup_sections, study_charts, study_page, result_commands, experiment_runs, tuning_command)
+        inspect.getsource(module)
+        for module in (
+            setup_sections,
+            study_charts,
+            study_page,
+            result_commands,
+            experiment_runs,
+            tuning_command,
+        )
     ]
     pages = [path.read_text() for path in Path(evenly.__file__).parent.rglob("*.py")]
-    assert not [text for text in (*said, *pages) if re.search(r"± (a |the )?(standard deviation|95 % interval)", text)]
+    assert not [
+        text
+        for text in (*said, *pages)
+        if re.search(r"± (a |the )?(standard deviation|95 % interval)", text)
+    ]
 
 
 def test_differences_between_groups_are_fractions_in_reports_and_in_audits(tmp_path):
-    """EOD is a number from −1 to 1 in results.csv, in audit.csv, on both pages, in the terminal and in LaTeX."""
+    """EOD is a number from −1 to 1 in results.csv, in audit.csv, on both pages, in the terminal and
+    in LaTeX.
+    """
     values = final_values(GROUPED)
     section = group_section(GROUPED, choose_focus(GROUPED, values)).sections["groups"]
     assert "differences between groups as fractions" in section
     found = evenly.audit(predictions(), **WHO, score="s")
-    page = re.sub(r"<[^>]+>", " ", found.report(tmp_path / "page.html").read_text().partition("</main>")[0])
+    page = re.sub(
+        r"<[^>]+>", " ", found.report(tmp_path / "page.html").read_text().partition("</main>")[0]
+    )
     gap = found.groups[0].against["eod"][0].value
     assert f"−{-gap:.3f}" in page
     assert "in points" not in page

@@ -1,4 +1,6 @@
-"""The page on adding a metric, followed literally: what it registers is in every table, report and audit, and hidden where it must be."""
+"""The page on adding a metric, followed literally: what it registers is in every table, report and
+audit, and hidden where it must be.
+"""
 
 import re
 
@@ -46,11 +48,16 @@ def found():
 
 def cells(text: str, title: str) -> list[str]:
     """A metric's column: what the table of the page that has it says of every method."""
-    table = next(table for table in re.findall(r"<table.*?</table>", text, re.DOTALL) if title in table.split("</thead>")[0])
+    table = next(
+        table
+        for table in re.findall(r"<table.*?</table>", text, re.DOTALL)
+        if title in table.split("</thead>")[0]
+    )
     heads = re.findall(r"<th scope=\"col\".*?</th>", table, re.DOTALL)
     at = next(i for i, head in enumerate(heads) if title in head)
     return [
-        re.findall(r"<t[dh].*?</t[dh]>", row, re.DOTALL)[at] for row in re.findall(r"<tr.*?</tr>", table.split("</thead>")[1], re.DOTALL)
+        re.findall(r"<t[dh].*?</t[dh]>", row, re.DOTALL)[at]
+        for row in re.findall(r"<tr.*?</tr>", table.split("</thead>")[1], re.DOTALL)
     ]
 
 
@@ -61,7 +68,8 @@ def plain(text: str) -> str:
 def test_the_report_shows_the_metrics_of_the_page(own: None, found):
     text = plain(render(found))
     assert all(
-        re.search(r"\d", re.sub("<.*?>", "", cell)) for cell in cells(text, "Clients below 50 %") + cells(text, "Precision difference")
+        re.search(r"\d", re.sub("<.*?>", "", cell))
+        for cell in cells(text, "Clients below 50 %") + cells(text, "Precision difference")
     )
     assert "share of aₖ &lt; ½" in text
     assert "precision₀ − precision₁" in text
@@ -75,35 +83,69 @@ def test_a_metric_of_groups_is_hidden_where_what_it_rests_on_is(own: None, found
     assert not {"eod", "precision_gap"} & hidden_groups(found, "test", LEAST).withheld
     assert {"eod", "precision_gap"} <= hidden_groups(found, "test", 10_000).withheld
     assert "worst_tpr" in hidden_groups(found, "test", LEAST).withheld
-    assert all("hidden: too few people" in cell for cell in cells(plain(render(found, least=10_000)), "Precision difference"))
+    assert all(
+        "hidden: too few people" in cell
+        for cell in cells(plain(render(found, least=10_000)), "Precision difference")
+    )
     assert all("hidden: too few people" not in cell for cell in cells(text, "Precision difference"))
     assert "Clients below 50 %" in text  # of the clients that are shown
 
 
 def test_a_metric_of_single_groups_is_hidden_where_one_group_is(registries: None, found):
-    evenly.register(Metric("worst_f1", "worst F1", "min F1_g", "0 to 1", 1, lambda seen: seen.groups.f1.min(-1), rests_on="groups"))
+    evenly.register(
+        Metric(
+            "worst_f1",
+            "worst F1",
+            "min F1_g",
+            "0 to 1",
+            1,
+            lambda seen: seen.groups.f1.min(-1),
+            rests_on="groups",
+        )
+    )
     assert "worst_f1" in hidden_groups(found, "test", LEAST).withheld
     assert "worst_f1" not in hidden_groups(found, "test", 0).withheld
-    assert all("hidden: too few people" in cell for cell in cells(plain(render(found, least=LEAST)), "Worst F1"))
+    assert all(
+        "hidden: too few people" in cell
+        for cell in cells(plain(render(found, least=LEAST)), "Worst F1")
+    )
     for attribute in found.federation.attributes:
         hidden = hidden_groups(found, "test", LEAST, attribute)
         assert ("worst_f1" in hidden.withheld) == bool(hidden.cells.any())
 
 
 def test_no_single_client_is_read_off_where_very_many_are_hidden(registries: None):
-    """The worst client's accuracy is one client's, who may be hidden; an average of so many is not."""
-    evenly.register(Metric("median", "median", "median aₖ", "0 to 100 %", 1, lambda a, n: 100 * np.median(a), rests_on="some clients"))
+    """The worst client's accuracy is one client's, who may be hidden; an average of so
+    many is not.
+    """
+    evenly.register(
+        Metric(
+            "median",
+            "median",
+            "median aₖ",
+            "0 to 100 %",
+            1,
+            lambda a, n: 100 * np.median(a),
+            rests_on="some clients",
+        )
+    )
     many = comparison(data=federation(2 * MANY, rows=(40, 10, 8)), seeds=1)
     text = plain(build(many, least=16).sections["results"])
     assert "n/a" in cells(text, "Worst client")[0]
     assert "n/a" in cells(text, "Median")[0]
     assert "n/a" not in cells(text, "Average (clients)")[0]
-    assert "they would reveal a hidden client: max, median, min" in build(many, least=16).sections["hidden"]
+    assert (
+        "they would reveal a hidden client: max, median, min"
+        in build(many, least=16).sections["hidden"]
+    )
     assert "n/a" not in cells(plain(build(many).sections["results"]), "Worst client")[0]
 
 
 def test_figures_of_groups_of_clients_are_not_set_beside_a_paper_where_clients_are_hidden(found):
-    lines = [PaperLine("1", "test", "fedavg", metric, 50.0, 1.0, Spread(51.0, 1.0, 1.0, 2)) for metric in ("group_average", "upload")]
+    lines = [
+        PaperLine("1", "test", "fedavg", metric, 50.0, 1.0, Spread(51.0, 1.0, 1.0, 2))
+        for metric in ("group_average", "upload")
+    ]
     shown = build(found, lines, least=LEAST).sections["paper"]
     assert "upload" in shown
     assert "average (groups)" not in shown
@@ -120,16 +162,36 @@ def test_an_audit_shows_the_client_metric_in_its_unit(own: None, tmp_path):
 
 
 def test_an_audit_hides_a_metric_of_few_clients(registries: None):
-    """More hidden clients than there are metrics: they count, so nothing that may be one client's accuracy is shown."""
-    evenly.register(Metric("median", "median", "median aₖ", "0 to 100 %", 1, lambda a, n: 100 * np.median(a), rests_on="some clients"))
+    """More hidden clients than there are metrics: they count, so nothing that may be one client's
+    accuracy is shown.
+    """
+    evenly.register(
+        Metric(
+            "median",
+            "median",
+            "median aₖ",
+            "0 to 100 %",
+            1,
+            lambda a, n: 100 * np.median(a),
+            rests_on="some clients",
+        )
+    )
     clients = len(METRICS) + 9
     tables = np.zeros((clients, 1, 2, 2), int)
     tables[:, 0, 0, 0], tables[:, 0, 0, 1] = 3 + np.arange(clients) % 4, 1
     tables[-3:] *= 10
-    view = client_view("clinic", tuple(map(str, range(clients))), tables, min_cell=LEAST, few=30, anonymous=False)
+    view = client_view(
+        "clinic", tuple(map(str, range(clients))), tables, min_cell=LEAST, few=30, anonymous=False
+    )
     assert not view.summary["median"].has_value
     assert view.summary["average"].has_value
-    assert client_view("clinic", tuple(map(str, range(clients))), tables, min_cell=0, few=30, anonymous=False).summary["median"].has_value
+    assert (
+        client_view(
+            "clinic", tuple(map(str, range(clients))), tables, min_cell=0, few=30, anonymous=False
+        )
+        .summary["median"]
+        .has_value
+    )
 
 
 def test_metrics_that_are_registered_are_in_every_registry_at_once(own: None):

@@ -55,9 +55,13 @@ def page() -> str:
 
 def test_the_page_is_well_formed_and_every_link_stays_inside(page):
     found = outline(page)
-    assert {"html", "main", "h1", "table", "caption", "figure", "figcaption", "nav"} <= set(found.tags)
+    assert {"html", "main", "h1", "table", "caption", "figure", "figcaption", "nav"} <= set(
+        found.tags
+    )
     assert len(found.identifiers) == len(set(found.identifiers))
-    assert [link for link in found.links if link.startswith("#") and link[1:] not in found.identifiers] == []
+    assert [
+        link for link in found.links if link.startswith("#") and link[1:] not in found.identifiers
+    ] == []
     assert [link for link in found.links if not link.startswith("#")] == ["data:,"]
 
 
@@ -81,7 +85,10 @@ def test_the_page_has_every_section(page):
 def test_every_chart_takes_its_containers_width_and_is_described(page):
     found = specs(page)
     assert len([key for key in found if "@" not in key]) == 9
-    assert all(spec["width"] == "container" and spec["description"] and spec["title"] for spec in found.values())
+    assert all(
+        spec["width"] == "container" and spec["description"] and spec["title"]
+        for spec in found.values()
+    )
 
 
 def test_the_same_results_give_the_same_page(page):
@@ -89,12 +96,15 @@ def test_the_same_results_give_the_same_page(page):
 
 
 def test_user_text_is_escaped_everywhere():
-    data = federation(5, names=[HOSTILE, "</script><b>", "a&b", 'quote"', "ok"], labels=(HOSTILE, "<!--"))
+    data = federation(
+        5, names=[HOSTILE, "</script><b>", "a&b", 'quote"', "ok"], labels=(HOSTILE, "<!--")
+    )
     text = render(comparison((HOSTILE, "fedavg"), data=data, name=HOSTILE, command=HOSTILE))
     assert "<script>window.hacked" not in text
     assert "</script><b>" not in text
     assert "&lt;script&gt;window.hacked" in text
-    assert any(HOSTILE in json.dumps(spec) for spec in specs(text).values())  # yet the chart shows the name as it is
+    # yet the chart shows the name as it is
+    assert any(HOSTILE in json.dumps(spec) for spec in specs(text).values())
     outline(words(text))
 
 
@@ -108,7 +118,14 @@ def test_user_text_is_escaped_everywhere():
         comparison(evaluations=1),
         comparison(("x" * 300, "y z " * 60), seeds=1),
     ],
-    ids=["one method and seed", "one client", "one test row", "no test rows", "never trained", "long labels"],
+    ids=[
+        "one method and seed",
+        "one client",
+        "one test row",
+        "no test rows",
+        "never trained",
+        "long labels",
+    ],
 )
 def test_unusual_results_still_make_a_page(found):
     text = render(found)
@@ -132,7 +149,11 @@ def test_excluded_updates_are_named(page):
     times = np.zeros(20, np.int32)
     times[3] = 7
     run = found.runs[0]
-    text = render(found._replace(runs=[run._replace(trace=run.trace._replace(excluded=times)), *found.runs[1:]]))
+    text = render(
+        found._replace(
+            runs=[run._replace(trace=run.trace._replace(excluded=times)), *found.runs[1:]]
+        )
+    )
     assert '<section id="excluded"' in text
     assert "7 updates or losses were not finite" in text
     assert '<section id="excluded"' not in page
@@ -149,13 +170,22 @@ def test_very_many_methods_stay_readable():
 
 
 def test_settings_of_a_method_that_reveal_the_same_are_told_once():
-    text = words(render(comparison(["fedavg", *(f"q-fedavg(q={i})" for i in range(5))], seeds=1))).split('<section id="privacy"')[1]
+    text = words(
+        render(comparison(["fedavg", *(f"q-fedavg(q={i})" for i in range(5))], seeds=1))
+    ).split('<section id="privacy"')[1]
     assert "q-fedavg(q=0) and 4 more settings of it" in text
     assert "q-fedavg(q=3)" not in text.split("</section>")[0]
 
 
 def test_ten_thousand_clients_are_aggregated():
-    text = render(comparison(("fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)"), data=federation(10_000), seeds=2, evaluations=3))
+    text = render(
+        comparison(
+            ("fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)"),
+            data=federation(10_000),
+            seeds=2,
+            evaluations=3,
+        )
+    )
     assert len(text.encode()) < 2 * MIB
 
 
@@ -165,7 +195,9 @@ def test_a_comparison_without_runs_is_refused():
 
 
 def test_runs_on_other_clients_are_refused():
-    with pytest.raises(ValueError, match="the federation's 3 clients, but 'fedavg' with seed 0 has 20"):
+    with pytest.raises(
+        ValueError, match="the federation's 3 clients, but 'fedavg' with seed 0 has 20"
+    ):
         render(comparison()._replace(federation=federation(3)))
 
 
@@ -183,7 +215,10 @@ def test_the_file_appears_whole_and_leaves_nothing_beside_it(tmp_path, monkeypat
 
 
 def test_elements_escape_text_and_attributes():
-    assert element("p", {"title": 'a"b'}, "<i>", element("b", None, "&")) == '<p title="a&#34;b">&lt;i&gt;<b>&amp;</b></p>'
+    assert (
+        element("p", {"title": 'a"b'}, "<i>", element("b", None, "&"))
+        == '<p title="a&#34;b">&lt;i&gt;<b>&amp;</b></p>'
+    )
 
 
 def test_data_cannot_end_its_block_and_nan_is_refused():
@@ -200,7 +235,11 @@ def test_a_script_cannot_hold_its_own_end():
 
 
 def test_an_experiments_title_and_notes_are_shown_and_escaped():
-    text = render(comparison(name="paper/table")._replace(title=f"Table 1 {HOSTILE}", notes=f"\nFirst\nparagraph.\n\nSecond {HOSTILE}\n"))
+    text = render(
+        comparison(name="paper/table")._replace(
+            title=f"Table 1 {HOSTILE}", notes=f"\nFirst\nparagraph.\n\nSecond {HOSTILE}\n"
+        )
+    )
     header = text.split("<nav")[0]
     assert "<p>First\nparagraph.</p>\n<p>Second &lt;script&gt;" in header
     assert "<h1>Table 1 &lt;script&gt;" in header
@@ -211,6 +250,10 @@ def test_an_experiments_title_and_notes_are_shown_and_escaped():
 
 def test_without_a_title_the_heading_says_the_data_and_the_question(page):
     assert "<h1>Invented: which of 2 methods serves clients most evenly?</h1>" in page
-    assert "<title>Invented: which of 2 methods serves clients most evenly? · evenly</title>" in page
-    assert "<h1>Invented: whom does fedavg serve worst?</h1>" in render(comparison(("fedavg",), seeds=1))
+    assert (
+        "<title>Invented: which of 2 methods serves clients most evenly? · evenly</title>" in page
+    )
+    assert "<h1>Invented: whom does fedavg serve worst?</h1>" in render(
+        comparison(("fedavg",), seeds=1)
+    )
     assert "About the experiment" not in page

@@ -11,7 +11,14 @@ from evenly.metrics import METRICS, Paired
 from evenly.report.focus import choose_focus
 from evenly.report.group_values import with_groups as values_with_groups
 from evenly.report.page import render
-from evenly.report.paired_section import PairedLine, compare_all, p_text, paired_section, power_words, verdict
+from evenly.report.paired_section import (
+    PairedLine,
+    compare_all,
+    p_text,
+    paired_section,
+    power_words,
+    verdict,
+)
 from evenly.report.values import final_values
 
 
@@ -42,7 +49,8 @@ def test_one_seed_says_nothing_about_chance():
 
 @pytest.mark.parametrize(("seeds", "least"), [(2, "9.0"), (3, "2.5"), (4, "1.6")])
 def test_few_seeds_are_called_weak(seeds, least):
-    text = power_words(seeds, seeds)  # t quantile / sqrt(n): 12.706 / 1.414, 4.303 / 1.732, 3.182 / 2
+    # t quantile / sqrt(n): 12.706 / 1.414, 4.303 / 1.732, 3.182 / 2
+    text = power_words(seeds, seeds)
     assert f"With {seeds} seeds these tests are weak" in text
     assert f"must exceed {least} of its own standard deviations" in text
 
@@ -55,11 +63,14 @@ def test_five_seeds_are_not():
 def test_it_is_said_that_seeds_share_the_data_and_how_many_comparisons_there_are():
     text = section_of(comparison(("fedavg", "a", "b"), seeds=3))
     assert "All seeds use the same data" in text
-    assert "for all 8 comparisons" in text  # two methods, and average, worst tenth, variance and Gini
+    # two methods, and average, worst tenth, variance and Gini
+    assert "for all 8 comparisons" in text
 
 
 def test_groups_are_compared_too():
-    text = section_of(with_groups(comparison(seeds=3, data=federation(20, rows=(40, 10, 40))), differ=True))
+    text = section_of(
+        with_groups(comparison(seeds=3, data=federation(20, rows=(40, 10, 40))), differ=True)
+    )
     assert "|EOD|" in text
     assert "|SPD|" in text
 
@@ -79,13 +90,22 @@ def test_a_single_method_has_no_such_section():
     ],
 )
 def test_verdicts_need_no_colour(difference, p, corrected, words):
-    assert verdict(METRICS["worst10"], PairedLine("a", Paired(difference, 0.5, p, 2.0, 5), corrected)) == words
+    assert (
+        verdict(METRICS["worst10"], PairedLine("a", Paired(difference, 0.5, p, 2.0, 5), corrected))
+        == words
+    )
 
 
 def test_lower_is_better_where_it_is():
-    assert verdict(METRICS["variance"], PairedLine("a", Paired(-3.0, 0.5, 1e-5, 2.0, 5), 1e-4)) == "clearly lower: better"
+    assert (
+        verdict(METRICS["variance"], PairedLine("a", Paired(-3.0, 0.5, 1e-5, 2.0, 5), 1e-4))
+        == "clearly lower: better"
+    )
 
 
-@pytest.mark.parametrize(("p", "text"), [(0.5, "0.50"), (0.0312, "0.031"), (0.0005, "0.0005"), (0.0, "< 0.0001"), (np.nan, "n/a")])
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [(0.5, "0.50"), (0.0312, "0.031"), (0.0005, "0.0005"), (0.0, "< 0.0001"), (np.nan, "n/a")],
+)
 def test_p_values_show_the_digits_they_bear(p, text):
     assert p_text(p) == text

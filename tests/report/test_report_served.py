@@ -9,7 +9,15 @@ from evenly.cli.terminal_tables import warnings_of
 from evenly.notation import parse
 from evenly.report.page import render
 from evenly.report.trust_sections import WORDS, needs_of, sent_data
-from evenly.report.values import client_means, count_events, count_idle_rounds, influence, mean_effective_clients, wilson, worst_clients
+from evenly.report.values import (
+    client_means,
+    count_events,
+    count_idle_rounds,
+    influence,
+    mean_effective_clients,
+    wilson,
+    worst_clients,
+)
 
 
 def test_worst_clients_come_first_with_name_sizes_and_both_accuracies():
@@ -39,7 +47,9 @@ def test_wilson_holds_the_share_and_narrows_with_rows():
 def test_influence_is_each_clients_share_of_all_weight():
     found = comparison(("fedavg",), data=federation(4), seeds=1)
     run = found.runs[0]
-    trace = run.trace._replace(cohort=np.array([[0, 1], [0, 2]]), weights=np.array([[0.75, 0.25], [0.5, 0.5]]))
+    trace = run.trace._replace(
+        cohort=np.array([[0, 1], [0, 2]]), weights=np.array([[0.75, 0.25], [0.5, 0.5]])
+    )
     share = influence(found._replace(runs=[run._replace(trace=trace)]), "fedavg")
     # Client 0 has (0.75 + 0.5) / 2 of all weight, and client 3 was never chosen.
     np.testing.assert_allclose(share.weight, [0.625, 0.125, 0.25, 0.0])
@@ -64,16 +74,20 @@ def test_what_a_method_reveals_is_what_its_run_recorded(label, needs):
 
 
 def test_every_need_has_words():
-    assert all(" " in words for words in sent_data(comparison(("q-fedavg(q=1)",)), "q-fedavg(q=1)").words)
+    assert all(
+        " " in words for words in sent_data(comparison(("q-fedavg(q=1)",)), "q-fedavg(q=1)").words
+    )
 
 
 @pytest.mark.parametrize(
     ("cohort", "weights", "number"),
     [
         ([[0, 1, 2, 3]] * 2, [[0.25] * 4] * 2, 4),
-        ([[0, 1, 2, 3]] * 2, [[1, 0, 0, 0], [0, 0, 2, 0]], 1),  # one client each time, whatever the sum
+        # one client each time, whatever the sum
+        ([[0, 1, 2, 3]] * 2, [[1, 0, 0, 0], [0, 0, 2, 0]], 1),
         ([[0, 1, 2, 3]] * 2, [[1, 1, 0, 0], [1, 1, 1, 1]], 3),  # two, then four
-        ([[0, 0, 2, 3]], [[0.25] * 4], 1 / (0.5**2 + 2 * 0.25**2)),  # the first client has two slots
+        # the first client has two slots
+        ([[0, 0, 2, 3]], [[0.25] * 4], 1 / (0.5**2 + 2 * 0.25**2)),
         ([[0, 1], [2, 3]], [[0, 0], [1, 1]], 2),  # nobody returned in the first round
         ([[0, 1]], [[0, 0]], np.nan),
         (np.zeros((0, 2), int), np.zeros((0, 2)), np.nan),  # no weights are known
@@ -81,19 +95,35 @@ def test_every_need_has_words():
 )
 def test_the_effective_number_of_clients(cohort, weights, number):
     made = comparison(("fedavg",), seeds=1, data=federation(5))
-    trace = made.runs[0].trace._replace(cohort=np.array(cohort), weights=np.array(weights, np.float32))
-    assert mean_effective_clients(made._replace(runs=[made.runs[0]._replace(trace=trace)]), "fedavg") == pytest.approx(number, nan_ok=True)
+    trace = made.runs[0].trace._replace(
+        cohort=np.array(cohort), weights=np.array(weights, np.float32)
+    )
+    assert mean_effective_clients(
+        made._replace(runs=[made.runs[0]._replace(trace=trace)]), "fedavg"
+    ) == pytest.approx(number, nan_ok=True)
 
 
 def test_the_page_tells_how_many_clients_counted_and_how_often_accuracy_stood_in():
     made = comparison(("fedavg", "fairfed"), seeds=2)
-    runs = [run._replace(trace=run.trace._replace(reports={"fallbacks": 3.0} if run.label == "fairfed" else {})) for run in made.runs]
+    runs = [
+        run._replace(
+            trace=run.trace._replace(reports={"fallbacks": 3.0} if run.label == "fairfed" else {})
+        )
+        for run in made.runs
+    ]
     made = made._replace(runs=runs)
-    assert count_events(made, "fairfed", "fallbacks") == (6, 300)  # two seeds, thirty rounds, five clients
+    # two seeds, thirty rounds, five clients
+    assert count_events(made, "fairfed", "fallbacks") == (6, 300)
     text = render(made)
-    assert "Under fairfed, in 6 of 300 client-rounds a client lacked one of the groups; its accuracy gap was used instead." in text
+    assert (
+        "Under fairfed, in 6 of 300 client-rounds a client lacked one of the groups; its accuracy"
+        " gap was used instead." in text
+    )
     assert "Under fedavg, in" not in text
-    assert f"fedavg: {mean_effective_clients(made, 'fedavg'):.3g}; fairfed: {mean_effective_clients(made, 'fairfed'):.3g}." in text
+    assert (
+        f"fedavg: {mean_effective_clients(made, 'fedavg'):.3g}; fairfed:"
+        f" {mean_effective_clients(made, 'fairfed'):.3g}." in text
+    )
 
 
 def test_the_page_counts_rounds_in_which_nobody_counted():
@@ -103,11 +133,17 @@ def test_the_page_counts_rounds_in_which_nobody_counted():
     assert "no update counted" not in render(made)
     weights = made.of("afl")[0].trace.weights.copy()
     weights[[3, 8, 9]] = 0
-    runs = [run._replace(trace=run.trace._replace(weights=weights)) if run.label == "afl" else run for run in made.runs]
+    runs = [
+        run._replace(trace=run.trace._replace(weights=weights)) if run.label == "afl" else run
+        for run in made.runs
+    ]
     made = made._replace(runs=runs)
     assert count_idle_rounds(made, "afl") == (6, 60)  # two seeds, thirty rounds
     text = render(made)
-    words = "Under afl, in 6 of 60 rounds no update counted, because every client of the round had weight 0 or did not return"
+    words = (
+        "Under afl, in 6 of 60 rounds no update counted, because every client of the round had"
+        " weight 0 or did not return"
+    )
     assert words in text
     assert [words in str(said) for said in warnings_of(made)] == [True], "the terminal says so, too"
     assert "Under fedavg, in" not in text
@@ -117,4 +153,7 @@ def test_what_a_sampling_must_know_is_revealed_too():
     (member,) = variants(parse("fedavg(weights=equal)+parity"))[0].members
     made = comparison(("fedavg",), seeds=1)
     made = made._replace(runs=[made.runs[0]._replace(needs=member.needs)])
-    assert sent_data(made, "fedavg").words == ["how many training rows it has", WORDS["unprivileged"]]
+    assert sent_data(made, "fedavg").words == [
+        "how many training rows it has",
+        WORDS["unprivileged"],
+    ]

@@ -22,13 +22,23 @@ def pair(before: dict[str, list[float]], after: dict[str, list[float]]) -> tuple
 
 def test_a_clear_gain_is_stated_with_both_numbers():
     values, choice = pair(
-        {"variance": [500, 520, 510, 505, 515], "worst10": [10, 11, 12, 10, 11], "average": [80, 81, 80, 79, 80]},
-        {"variance": [300, 321, 309, 306, 314], "worst10": [20, 21.5, 22, 20, 21], "average": [78, 79.1, 78, 77, 78]},
+        {
+            "variance": [500, 520, 510, 505, 515],
+            "worst10": [10, 11, 12, 10, 11],
+            "average": [80, 81, 80, 79, 80],
+        },
+        {
+            "variance": [300, 321, 309, 306, 314],
+            "worst10": [20, 21.5, 22, 20, 21],
+            "average": [78, 79.1, 78, 77, 78],
+        },
     )
     summary = summarise(values, choice)
-    assert summary.finding == (
-        "Compared with fedavg, fair lowers the variance of test accuracy between clients from 510 to 310 and raises the accuracy of "
-        "the worst-served 10 % of clients from 10.8 % to 20.9 %; the average accuracy changes by −2.0 points."
+    assert (
+        summary.finding
+        == "Compared with fedavg, fair lowers the variance of test accuracy between clients from"
+        " 510 to 310 and raises the accuracy of the worst-served 10 % of clients from 10.8 % to"
+        " 20.9 %; the average accuracy changes by −2.0 points."
     )
     assert summary.cautions == ""
 
@@ -57,7 +67,10 @@ def test_an_interval_that_includes_zero_is_not_called_a_change():
 
 
 def test_a_single_seed_is_named_as_such():
-    values, choice = pair({"variance": [500], "worst10": [10], "average": [80]}, {"variance": [300], "worst10": [10], "average": [80]})
+    values, choice = pair(
+        {"variance": [500], "worst10": [10], "average": [80]},
+        {"variance": [300], "worst10": [10], "average": [80]},
+    )
     summary = summarise(values, choice)
     assert "leaves the accuracy of the worst-served 10 % of clients at 10.0 %" in summary.finding
     assert "single seed" in summary.cautions
@@ -73,12 +86,19 @@ def test_one_method_is_described_without_a_comparison():
 def test_without_test_rows_nothing_is_claimed():
     found = comparison(data=federation(3, rows=(10, 5, 0)))
     values = final_values(found)
-    assert summarise(values, choose_focus(found, values)).finding.startswith("No client has test rows")
+    assert summarise(values, choose_focus(found, values)).finding.startswith(
+        "No client has test rows"
+    )
 
 
 @pytest.mark.parametrize(
     ("noise", "words"),
-    [(100.0, "About 20 % of it can be chance"), (600.0, "All of it can be chance"), (NAN, "No client has two test rows"), (5.0, "")],
+    [
+        (100.0, "About 20 % of it can be chance"),
+        (600.0, "All of it can be chance"),
+        (NAN, "No client has two test rows"),
+        (5.0, ""),
+    ],
 )
 def test_the_noise_note_says_how_much_is_chance(noise, words):
     values = {"fedavg": measured(variance=[500.0], variance_noise=[noise])}
@@ -88,7 +108,8 @@ def test_the_noise_note_says_how_much_is_chance(noise, words):
 
 
 def test_the_lead_is_chosen_on_validation_rows():
-    found = comparison(("fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)"))  # each more even than the one before
+    # each more even than the one before
+    found = comparison(("fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)"))
     choice = choose_focus(found, final_values(found))
     assert (choice.baseline, choice.lead, choice.lead_split) == ("fedavg", "q-fedavg(q=5)", "valid")
 

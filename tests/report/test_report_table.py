@@ -9,12 +9,22 @@ from tests.report.invented import comparison, federation
 
 from evenly.metrics import METRICS, Spread
 from evenly.report import results_table
-from evenly.report.values import difference, final_values, format_spread, format_value, is_clear, table_of
+from evenly.report.values import (
+    difference,
+    final_values,
+    format_spread,
+    format_value,
+    is_clear,
+    table_of,
+)
 
 
 def given(**labels: list[float]) -> dict[str, dict[int, dict[str, float]]]:
     """Values of "worst10" and, the same, of "variance", one per seed."""
-    return {label: {s: {"worst10": v, "variance": v} for s, v in enumerate(seeds)} for label, seeds in labels.items()}
+    return {
+        label: {s: {"worst10": v, "variance": v} for s, v in enumerate(seeds)}
+        for label, seeds in labels.items()
+    }
 
 
 def test_one_row_per_method_and_one_cell_per_metric():
@@ -36,17 +46,25 @@ def test_the_cell_is_the_mean_over_seeds_of_the_last_evaluation():
 def test_the_best_value_follows_the_metrics_direction():
     table = table_of(given(a=[1.0, 2.0], b=[5.0, 6.0]), metrics=("worst10", "variance"))
     first, second = table.rows
-    assert (first.cells["worst10"].best, second.cells["worst10"].best) == (False, True)  # higher is better
-    assert (first.cells["variance"].best, second.cells["variance"].best) == (True, False)  # lower is fairer
+    # higher is better
+    assert (first.cells["worst10"].best, second.cells["worst10"].best) == (False, True)
+    # lower is fairer
+    assert (first.cells["variance"].best, second.cells["variance"].best) == (True, False)
 
 
 def test_equal_winners_share_the_mark_and_methods_all_alike_have_none():
-    assert [row.cells["worst10"].best for row in table_of(given(a=[1.0], b=[1.0], c=[0.0]), metrics=("worst10",)).rows] == [
+    assert [
+        row.cells["worst10"].best
+        for row in table_of(given(a=[1.0], b=[1.0], c=[0.0]), metrics=("worst10",)).rows
+    ] == [
         True,
         True,
         False,
     ]
-    assert not any(row.cells["worst10"].best for row in table_of(given(a=[1.0], b=[1.0]), metrics=("worst10",)).rows)
+    assert not any(
+        row.cells["worst10"].best
+        for row in table_of(given(a=[1.0], b=[1.0]), metrics=("worst10",)).rows
+    )
     assert not table_of(given(a=[1.0]), metrics=("worst10",)).rows[0].cells["worst10"].best
 
 
@@ -65,7 +83,9 @@ def test_undefined_values_are_never_best_and_read_na():
 
 def test_near_means_that_the_paired_interval_includes_zero():
     # Differences to b are -1, -1, -1: clear although the seeds themselves lie far apart.
-    table = table_of(given(a=[1.0, 11.0, 21.0], b=[2.0, 12.0, 22.0], c=[0.0, 14.0, 20.0]), metrics=("worst10",))
+    table = table_of(
+        given(a=[1.0, 11.0, 21.0], b=[2.0, 12.0, 22.0], c=[0.0, 14.0, 20.0]), metrics=("worst10",)
+    )
     assert [row.cells["worst10"].near for row in table.rows] == [False, False, True]
 
 
@@ -115,5 +135,8 @@ def test_other_splits_can_be_shown():
 
 
 def test_the_table_needs_no_altair():
-    code = "import sys, evenly.report.values; sys.exit('altair' in sys.modules or 'rich' in sys.modules)"
+    code = (
+        "import sys, evenly.report.values; sys.exit('altair' in sys.modules or 'rich' in"
+        " sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -47,7 +47,9 @@ def test_lower_variance_and_higher_worst_tenth_are_both_fairer():
 
 
 def test_the_line_joins_the_front_only_and_every_method_has_a_mark():
-    found = with_groups(comparison(("fedavg", "a", "b", "c"), data=federation(20, rows=(40, 10, 60))), differ=True)
+    found = with_groups(
+        comparison(("fedavg", "a", "b", "c"), data=federation(20, rows=(40, 10, 60))), differ=True
+    )
     values = values_with_groups(found, final_values(found))
     for metric in ("variance", "eod_abs"):
         drawn = rows(front_chart(values, metric, ("fedavg", "a")))
@@ -83,7 +85,10 @@ def test_the_lorenz_chart_says_the_gini_of_each_method():
 def test_bytes_grow_with_rounds_and_with_who_takes_part():
     found = comparison(("fedavg",), seeds=1)
     assert bytes_after(found.runs[0], 30) == 30 * 5 * (2440 + 2440)  # five clients a round
-    last = max(rows(convergence(found, "average", found.labels, against="bytes")), key=lambda row: row["round"])
+    last = max(
+        rows(convergence(found, "average", found.labels, against="bytes")),
+        key=lambda row: row["round"],
+    )
     assert last["moved"] == pytest.approx(732)  # in kB, the unit that suits it
     assert last["sent"] == pytest.approx(732_000)
 
@@ -122,7 +127,9 @@ def test_a_clients_share_is_what_it_was_given():
     weights = np.zeros_like(trace.weights)
     weights[:, 0] = 1.0
     cohort = np.tile(np.array([0, 1], np.int32), (len(weights), 1))
-    one = found._replace(runs=[found.runs[0]._replace(trace=trace._replace(weights=weights, cohort=cohort))])
+    one = found._replace(
+        runs=[found.runs[0]._replace(trace=trace._replace(weights=weights, cohort=cohort))]
+    )
     history = history_of(one)
     np.testing.assert_allclose(history.shares[history.bands.index("client 0")], 1)
     drawn = [row for row in rows(weight_history_chart(history, "fedavg")) if "share" in row]

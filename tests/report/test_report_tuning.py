@@ -1,11 +1,19 @@
-"""The page of a search: what was chosen and why, fronts, settings, every trial, and test rows only of two methods."""
+"""The page of a search: what was chosen and why, fronts, settings, every trial, and test rows only
+of two methods.
+"""
 
 import re
 
 import pytest
 from tests.tunings import searched
 
-from evenly.report.charts.trials import count_outside, pairs_of_aims, tuning_front, tuning_setting, view_of
+from evenly.report.charts.trials import (
+    count_outside,
+    pairs_of_aims,
+    tuning_front,
+    tuning_setting,
+    view_of,
+)
 from evenly.report.tuning_page import caution, finding, render_tuning, rule
 from evenly.report.tuning_trials import kind_of, trials_table
 
@@ -32,28 +40,45 @@ def rows_of(chart, layer):
 
 
 def test_the_first_sentences_say_what_was_chosen_and_why(even, front):
-    assert finding(even).startswith(f"Chosen: {even.choice.chosen}. On validation rows, beside q-fedavg(q=0): variance ")
-    assert " instead of 225, average (rows) 80" in finding(even) or " instead of 225, average (rows) 79" in finding(even)  # (95 - 65)² / 4
+    assert finding(even).startswith(
+        f"Chosen: {even.choice.chosen}. On validation rows, beside q-fedavg(q=0): variance "
+    )
+    # (95 - 65)² / 4
+    assert " instead of 225, average (rows) 80" in finding(
+        even
+    ) or " instead of 225, average (rows) 79" in finding(even)
     allowed = sum(even.choice.allowed[tried.label] for tried in even.trials)
-    assert f"the baseline and the {allowed} of 24 settings whose average (rows) stays within 1 point of its own" in rule(even)
+    assert (
+        f"the baseline and the {allowed} of 24 settings whose average (rows) stays within 1 point"
+        " of its own" in rule(even)
+    )
     assert "most balanced point among the baseline and all 24 settings" in rule(front)
 
 
 def test_settings_that_are_equally_good_are_counted(even):
     assert "equally good" not in rule(even)
-    other = next(tried for tried in even.trials if even.choice.allowed[tried.label] and tried.label != even.choice.chosen)
+    other = next(
+        tried
+        for tried in even.trials
+        if even.choice.allowed[tried.label] and tried.label != even.choice.chosen
+    )
     twin = other._replace(values={**other.values, "variance": even.chosen.values["variance"]})
     trials = [twin if tried.label == twin.label else tried for tried in even.trials]
-    assert "2 of these are equally good; the first of them is taken." in rule(even._replace(trials=trials))
+    assert "2 of these are equally good; the first of them is taken." in rule(
+        even._replace(trials=trials)
+    )
 
 
 def test_chance_is_named_where_it_may_have_chosen(even, monkeypatch):
-    assert caution(even) == ""  # seeds shift all accuracies alike, so the variance changes by the same in each
+    # seeds shift all accuracies alike, so the variance changes by the same in each
+    assert caution(even) == ""
     single, _ = searched(monkeypatch, "q-fedavg(q=[0.5])", seeds=1)
     assert caution(single) == "Only one seed was tried, so the effect of chance is unknown."
     unsure = even.chosen._replace(values={**even.chosen.values, "variance": [0.0, 500.0, 100.0]})
     trials = [unsure if tried.label == unsure.label else tried for tried in even.trials]
-    assert caution(even._replace(trials=trials)).startswith("Over these seeds the change of variance is not clear")
+    assert caution(even._replace(trials=trials)).startswith(
+        "Over these seeds the change of variance is not clear"
+    )
     stays, _ = searched(monkeypatch, "q-fedavg(q=[50])")
     assert caution(stays) == ""
 
@@ -75,15 +100,23 @@ def test_where_hardly_any_trial_can_be_chosen_all_are_drawn(monkeypatch):
 def test_one_objective_stands_over_what_is_kept_and_several_in_pairs(even, front, monkeypatch):
     assert pairs_of_aims(even) == [("average", "variance")]
     assert pairs_of_aims(front) == [("average", "variance")]
-    three, _ = searched(monkeypatch, RANGES, objectives=("average", "variance", "worst10"), trials=8, batch=8)
-    assert pairs_of_aims(three) == [("average", "variance"), ("average", "worst10"), ("variance", "worst10")]
+    three, _ = searched(
+        monkeypatch, RANGES, objectives=("average", "variance", "worst10"), trials=8, batch=8
+    )
+    assert pairs_of_aims(three) == [
+        ("average", "variance"),
+        ("average", "worst10"),
+        ("variance", "worst10"),
+    ]
 
 
 def test_the_front_is_joined_by_a_line_and_every_trial_in_view_is_a_mark(front):
     view = view_of(front, "average", "variance")
     chart = tuning_front(front, view)
     rows = rows_of(chart, -1)
-    assert {row["label"] for row in rows} == {t.label for t in (front.baseline, *front.trials) if view.holds(t)}
+    assert {row["label"] for row in rows} == {
+        t.label for t in (front.baseline, *front.trials) if view.holds(t)
+    }
     joined = rows_of(chart, 0)
     assert {row["label"] for row in joined} == set(front.choice.front)
     assert {row["method"] for row in rows if row["label"] == front.choice.chosen} == {"chosen"}
@@ -104,7 +137,9 @@ def test_trials_that_went_wrong_do_not_press_the_others_into_a_corner(even):
     outside = [tried for tried in even.trials if not view.holds(tried)]
     assert outside
     assert not any(even.choice.allowed[tried.label] for tried in outside)
-    assert f"{len(outside)} of 25 lie too far away to be drawn" in render_tuning(even, "chosen/report.html")
+    assert f"{len(outside)} of 25 lie too far away to be drawn" in render_tuning(
+        even, "chosen/report.html"
+    )
 
 
 def test_each_setting_has_its_axis(even, monkeypatch):
@@ -113,7 +148,9 @@ def test_each_setting_has_its_axis(even, monkeypatch):
     assert axis["scale"]["type"] == "log"
     assert axis["scale"]["domain"][0] < 0.01 < 1 < axis["scale"]["domain"][1]
     assert axis["axis"]["values"] == [0.01, 0.1, 1]
-    assert len(rows_of(tuning_setting(even, "q", "variance"), -1)) == 24 - count_outside(even, "variance")
+    assert len(rows_of(tuning_setting(even, "q", "variance"), -1)) == 24 - count_outside(
+        even, "variance"
+    )
     grid, _ = searched(monkeypatch, "q-fedavg(q=[1, 0.1])")
     axis = tuning_setting(grid, "q", "variance").to_dict()["layer"][-1]["encoding"]["x"]
     assert axis["type"] == "nominal"
@@ -127,12 +164,20 @@ def test_the_table_of_many_trials_has_the_chosen_one_the_front_and_the_best(even
     assert some.lines[0].name == "baseline"
     assert [line.marks for line in some.lines].count(("chosen",)) == 1
     chosen = next(line for line in every.lines if "chosen" in line.marks)
-    assert chosen.settings == tuple(f"{even.chosen.settings[name]:g}" for name in ("q", "learning_rate"))
+    assert chosen.settings == tuple(
+        f"{even.chosen.settings[name]:g}" for name in ("q", "learning_rate")
+    )
 
 
 def test_the_page_holds_its_sections_and_test_rows_of_two_methods_only(even):
     page = render_tuning(even, "chosen/report.html")
-    assert re.findall(r'<section id="([a-z-]+)"', page) == ["front", "by-setting", "test", "trials", "how"]
+    assert re.findall(r'<section id="([a-z-]+)"', page) == [
+        "front",
+        "by-setting",
+        "test",
+        "trials",
+        "how",
+    ]
     assert '<a href="chosen/report.html">' in page
     test = page.partition('<section id="test"')[2].partition("</section>")[0]
     others = {tried.label for tried in even.trials} - {even.choice.chosen}

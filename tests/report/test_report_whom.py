@@ -1,4 +1,6 @@
-"""Every page opens with whom the model serves worst and with what a trivial model would score; what is hidden is never named there."""
+"""Every page opens with whom the model serves worst and with what a trivial model would score; what
+is hidden is never named there.
+"""
 
 import re
 from typing import Any
@@ -20,17 +22,24 @@ from evenly.report.values import client_rates, client_split, final_values
 from evenly.report.worst_served import ServedPart, Trivial, Whom, sentences, whom_of
 
 NAMES = ("North", "Old Town", "Lakeside")
-# True label by prediction of each client, "no" and "yes": 90 + 60 + 50 people, of whom 138 are right and 132 labelled "no".
+# True label by prediction of each client, "no" and "yes": 90 + 60 + 50 people, of whom 138 are
+# right and 132 labelled "no".
 SERVED = np.array([[[60, 5], [5, 20]], [[20, 15], [20, 5]], [[30, 2], [15, 3]]])
 TRAINED = np.array([[[70, 0], [30, 0]]] * 3)
 
 
-def counted(tables: np.ndarray, *, trained: np.ndarray = TRAINED, labels: tuple[str, ...] = ("fedavg",)) -> Comparison:
-    """Methods of one seed that were tested with these tables [methods or one, clients, labels, predictions]."""
+def counted(
+    tables: np.ndarray, *, trained: np.ndarray = TRAINED, labels: tuple[str, ...] = ("fedavg",)
+) -> Comparison:
+    """Methods of one seed that were tested with these tables [methods or one, clients, labels,
+    predictions].
+    """
     data = federation(3, rows=(50, 10, 25), names=NAMES)
     found = comparison(labels, data=data, seeds=1, evaluations=2)
     runs = []
-    for run, own in zip(found.runs, np.broadcast_to(tables, (len(labels), *tables.shape[-3:])), strict=True):
+    for run, own in zip(
+        found.runs, np.broadcast_to(tables, (len(labels), *tables.shape[-3:])), strict=True
+    ):
         filled = run.trace.tables.copy()
         filled[:, 0], filled[:, 1], filled[:, 2] = trained[:, None], 0, own[:, None]
         runs.append(run._replace(trace=run.trace._replace(tables=filled)))
@@ -48,23 +57,38 @@ def said(found: Comparison, least: int = 0) -> list[str]:
     return sentences(whom(found, least))
 
 
-def test_the_opening_names_the_worst_served_client_with_its_figures_and_what_a_trivial_model_scores():
+def test_the_opening_names_the_worst_served_client_and_what_a_trivial_model_scores():
     assert said(counted(SERVED)) == [
-        "fedavg is not clearly better than a trivial model: it is right for 69.0 % of 200 rows, and always predicting “no”, the most "
-        "frequent label in the training rows, for 66.0 %, which chance alone could explain.",
-        "Of the clients, it serves “Old Town” worst: right for 41.7 % of 60 rows, 27.3 points below the average.",
+        (
+            "fedavg is not clearly better than a trivial model: it is right for 69.0 % of 200 rows,"
+            " and always predicting “no”, the most frequent label in the training rows, for 66.0 %,"
+            " which chance alone could explain."
+        ),
+        (
+            "Of the clients, it serves “Old Town” worst: right for 41.7 % of 60 rows, 27.3 points"
+            " below the average."
+        ),
     ]
     found = whom(counted(SERVED))
     assert found.client is not None
-    assert (found.client.tpr, found.client.fpr) == (pytest.approx(20.0), pytest.approx(100 * 15 / 35))  # 5 of 25, 15 of 35
-    assert (found.whole.tpr, found.whole.fpr) == (pytest.approx(100 * 28 / 68), pytest.approx(100 * 22 / 132))
+    # 5 of 25, 15 of 35
+    assert (found.client.tpr, found.client.fpr) == (
+        pytest.approx(20.0),
+        pytest.approx(100 * 15 / 35),
+    )
+    assert (found.whole.tpr, found.whole.fpr) == (
+        pytest.approx(100 * 28 / 68),
+        pytest.approx(100 * 22 / 132),
+    )
 
 
 def test_a_model_no_better_than_the_trivial_one_is_said_to_be_so_in_the_first_sentence():
     worse = SERVED.copy()
     worse[0, 0] = 40, 25  # twenty fewer are right
     first = said(counted(worse))[0]
-    assert first.startswith("fedavg is no better than a trivial model: it is right for 59.0 % of 200 rows")
+    assert first.startswith(
+        "fedavg is no better than a trivial model: it is right for 59.0 % of 200 rows"
+    )
     assert first.endswith("for 66.0 %.")
     other = said(counted(np.stack([SERVED * 8, worse * 8]), labels=("fedavg", "afl")))[0]
     assert other.startswith("fedavg is right for 69.0 % of 1,600 rows; always predicting")
@@ -87,14 +111,17 @@ def test_the_worst_served_group_and_intersection_are_named_with_people():
     assert made.unit == "people"
     assert made.group is not None
     assert made.intersection is not None
-    tables = np.stack([run.trace.tables[-1, 2].sum(0) for run in found.of("fedavg")])  # [seeds, groups, labels, predictions]
+    # [seeds, groups, labels, predictions]
+    tables = np.stack([run.trace.tables[-1, 2].sum(0) for run in found.of("fedavg")])
     women = tables[:, :3].sum(1)
     share = np.trace(women, axis1=1, axis2=2) / women.sum((1, 2))
     assert made.group.name == "sex “Female”"
     assert made.group.accuracy == pytest.approx(100 * share.mean())
     assert made.group.rows == pytest.approx(women.sum((1, 2)).mean())
     assert re.search(
-        r"Of the groups, it serves sex “Female” worst: right for \d+\.\d % of [\d,]+ people, \d+\.\d points below", said(found)[2]
+        r"Of the groups, it serves sex “Female” worst: right for \d+\.\d % of [\d,]+ people,"
+        r" \d+\.\d points below",
+        said(found)[2],
     )
     assert made.intersection.name.startswith("“sex=Female, race=")
 
@@ -105,7 +132,8 @@ def test_a_hidden_client_is_never_named_and_its_labels_cannot_be_found_by_subtra
     page = lambda least: str(opening_text(counted(small), least))  # noqa: E731
     assert "Old Town" in page(0)
     assert "Old Town" not in page(10)
-    # Everybody less North are the hidden clients, of whose people nine have the label "yes": so North's rates are not shown either.
+    # Everybody less North are the hidden clients, of whose people nine have the label "yes": so
+    # North's rates are not shown either.
     few = SERVED.copy()
     few[1], few[2] = [[0, 3], [3, 0]], [[6, 1], [5, 1]]
     assert whom(counted(few), 10).client is None
@@ -137,14 +165,24 @@ def test_rates_of_clients_that_would_tell_few_peoples_labels_are_hidden_together
 def test_a_hidden_group_is_never_named():
     found = with_groups(comparison(seeds=1, data=federation(6)))
     shown = str(opening_text(found, 40))
-    rare = [name for name, n in zip(found.federation.groups, found.runs[0].trace.tables[-1, 2].sum((0, 2, 3)), strict=True) if n < 40]
+    rare = [
+        name
+        for name, n in zip(
+            found.federation.groups, found.runs[0].trace.tables[-1, 2].sum((0, 2, 3)), strict=True
+        )
+        if n < 40
+    ]
     assert rare
     assert not [name for name in rare if name in shown]
 
 
 def test_the_page_has_the_figures_in_a_table_and_then_what_the_methods_change():
     text = opening_text(counted(np.stack([SERVED, SERVED]), labels=("fedavg", "afl")), 0)
-    assert text.index("not clearly better") < text.index("Worst-served client: “Old Town”") < text.index("What the methods change")
+    assert (
+        text.index("not clearly better")
+        < text.index("Worst-served client: “Old Town”")
+        < text.index("What the methods change")
+    )
     assert text.index("What the methods change") < text.index("Compared with fedavg, afl")
     assert "True positive rate" in text
     assert "A trivial model: always “no”" in text
@@ -152,8 +190,15 @@ def test_the_page_has_the_figures_in_a_table_and_then_what_the_methods_change():
 
 def test_with_more_than_two_labels_there_are_no_positive_rates():
     found = counted(SERVED)
-    three = [run._replace(trace=run.trace._replace(tables=np.pad(run.trace.tables, [(0, 0)] * 4 + [(0, 1)] * 2))) for run in found.runs]
-    found = found._replace(runs=three, federation=replace(found.federation, labels=("no", "yes", "maybe")))
+    three = [
+        run._replace(
+            trace=run.trace._replace(tables=np.pad(run.trace.tables, [(0, 0)] * 4 + [(0, 1)] * 2))
+        )
+        for run in found.runs
+    ]
+    found = found._replace(
+        runs=three, federation=replace(found.federation, labels=("no", "yes", "maybe"))
+    )
     assert whom(found).favourable == ""
     assert "True positive rate" not in opening_text(found, 0)
 
@@ -163,7 +208,9 @@ def test_the_terminal_opens_with_the_same_sentences():
 
 
 def deployed(*, tables: bool) -> Comparison:
-    """A deployment after its first round; clients tell tables of their test rows, or only how many are right."""
+    """A deployment after its first round; clients tell tables of their test rows, or only how many
+    are right.
+    """
     clients = len(SERVED)
     rows, correct = np.zeros((clients, 3), np.int64), np.full((clients, 3), UNKNOWN, np.int64)
     sent = np.zeros((clients, 3, 1, 2, 2) if tables else (clients, 3, 0, 0, 0), np.int32)
@@ -174,15 +221,33 @@ def deployed(*, tables: bool) -> Comparison:
         correct[:, 2] = np.trace(SERVED, axis1=1, axis2=2)
     losses, choice = np.full((clients, 3), np.nan, np.float32), np.full(clients, UNKNOWN, np.int32)
     seen = Evaluation(np.arange(clients), rows, correct, losses, sent, choice)
-    done = Round(1, np.arange(clients), np.full(clients, 1 / 3, np.float32), np.full(clients, 100), evaluation=seen)
-    plan = Deployment(name="hospitals", method="fedavg", algorithm="fedavg", settings={}, seeds={"cohort": 0}, arrays=[])
-    return comparison_of(plan, DeploymentFacts(NAMES, labels=("no", "yes") if tables else ()), [done], Incidents())
+    done = Round(
+        1,
+        np.arange(clients),
+        np.full(clients, 1 / 3, np.float32),
+        np.full(clients, 100),
+        evaluation=seen,
+    )
+    plan = Deployment(
+        name="hospitals",
+        method="fedavg",
+        algorithm="fedavg",
+        settings={},
+        seeds={"cohort": 0},
+        arrays=[],
+    )
+    return comparison_of(
+        plan, DeploymentFacts(NAMES, labels=("no", "yes") if tables else ()), [done], Incidents()
+    )
 
 
 def test_a_deployments_report_opens_the_same_way():
     first, second = said(deployed(tables=True))
-    assert "always predicting “no”, the most frequent label, for 66.0 %" in first  # nobody told labels of training rows
-    assert second.startswith("Of the clients, it serves “Old Town” worst: right for 41.7 % of 60 rows")
+    # nobody told labels of training rows
+    assert "always predicting “no”, the most frequent label, for 66.0 %" in first
+    assert second.startswith(
+        "Of the clients, it serves “Old Town” worst: right for 41.7 % of 60 rows"
+    )
 
 
 def test_of_clients_that_tell_only_an_accuracy_no_labels_are_made_up():
@@ -192,15 +257,31 @@ def test_of_clients_that_tell_only_an_accuracy_no_labels_are_made_up():
 
 
 def audited(**options: Any) -> "evenly.Audit":
-    rows = [(name, t, p) for name, own in zip(NAMES, SERVED, strict=True) for t in (0, 1) for p in (0, 1) for _ in range(own[t, p])]
-    frame = pd.DataFrame(rows, columns=["hospital", "y", "p"]).replace({"y": {0: "no", 1: "yes"}, "p": {0: "no", 1: "yes"}})
-    return evenly.audit(frame, label="y", prediction="p", client="hospital", favourable="yes", **options)
+    rows = [
+        (name, t, p)
+        for name, own in zip(NAMES, SERVED, strict=True)
+        for t in (0, 1)
+        for p in (0, 1)
+        for _ in range(own[t, p])
+    ]
+    frame = pd.DataFrame(rows, columns=["hospital", "y", "p"]).replace(
+        {"y": {0: "no", 1: "yes"}, "p": {0: "no", 1: "yes"}}
+    )
+    return evenly.audit(
+        frame, label="y", prediction="p", client="hospital", favourable="yes", **options
+    )
 
 
 def test_an_audit_opens_the_same_way(tmp_path):
     first, second, *_ = audited().sentences
-    assert first.startswith("The model is not clearly better than a trivial model: it is right for 69.0 % of 200 people")
-    assert second == "Of the clients, it serves hospital “Old Town” worst: right for 41.7 % of 60 people, 27.3 points below the average."
+    assert first.startswith(
+        "The model is not clearly better than a trivial model: it is right for 69.0 % of 200 people"
+    )
+    assert (
+        second
+        == "Of the clients, it serves hospital “Old Town” worst: right for 41.7 % of 60 people,"
+        " 27.3 points below the average."
+    )
     page = audited().report(tmp_path / "page.html").read_text()
     assert "<h1>table: whom does the model serve worst?</h1>" in page
     assert re.search(r"Worst-served client: hospital “Old Town”.*?20\.0.*?42\.9", page, re.DOTALL)
@@ -212,7 +293,10 @@ def test_an_audit_shows_no_score_of_a_trivial_model_that_would_tell_of_few_peopl
     found = evenly.audit(rows, label="y", prediction="p", client="hospital", min_cell=10)
     assert found.trivial is None
     assert "always predicting" not in found.sentences[0]
-    assert evenly.audit(rows, label="y", prediction="p", client="hospital", min_cell=2).trivial is not None
+    assert (
+        evenly.audit(rows, label="y", prediction="p", client="hospital", min_cell=2).trivial
+        is not None
+    )
 
 
 def test_words_for_one_part_say_above_and_alike_too():
@@ -226,5 +310,8 @@ def test_words_for_one_part_say_above_and_alike_too():
     )
     assert sentences(made)[1:] == [
         "Of the clients, it serves a worst: right for 70.0 % of 50 rows, as on average.",
-        "Of the groups, it serves b worst: right for 75.0 % of 50 rows, 5.0 points above the average, which chance alone could explain.",
+        (
+            "Of the groups, it serves b worst: right for 75.0 % of 50 rows, 5.0 points above the"
+            " average, which chance alone could explain."
+        ),
     ]

@@ -28,7 +28,10 @@ def test_padding_is_zeros_after_the_values():
     assert layout.pad_rows(values, 3).dtype == values.dtype
 
 
-@pytest.mark.skipif(jax.default_backend() != "cpu", reason="other devices have memory of their own, to which everything is copied")
+@pytest.mark.skipif(
+    jax.default_backend() != "cpu",
+    reason="other devices have memory of their own, to which everything is copied",
+)
 def test_a_cpu_uses_them_where_they_lie():
     found = layout.full((2**20,), 1.0, np.float32)
     assert jax.device_put(found).unsafe_buffer_pointer() == found.ctypes.data

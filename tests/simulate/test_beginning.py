@@ -17,9 +17,17 @@ TASK = MLP(features=2, classes=2, hidden=(2,))
 
 
 @pytest.mark.parametrize(
-    "text, groups", [("ifca(groups=6)", 6), ("ifca(groups=0)", 3), ("e2fl", 3), ("e2fl(inference=one-shot, groups=6)", 6)]
+    "text, groups",
+    [
+        ("ifca(groups=6)", 6),
+        ("ifca(groups=0)", 3),
+        ("e2fl", 3),
+        ("e2fl(inference=one-shot, groups=6)", 6),
+    ],
 )
-def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(tiny: Federation, text: str, groups: int):
+def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(
+    tiny: Federation, text: str, groups: int
+):
     (one,) = algorithms(text)
     found = run.fit_to_data(one, tiny)
     assert found.rule.groups == groups  # type: ignore[attr-defined]
@@ -34,7 +42,10 @@ def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(tiny: 
         ("ifca(groups=7)", "7 groups need at least as many clients, but there are 6"),
         ("ifca(groups=0)", "say how many groups there are"),
         ("e2fl(groups=2)", "the data do not say which group each client belongs to"),
-        ("e2fl(groups=2, inference=one-shot, known_votes=true)", "the data do not say which group each client belongs to"),
+        (
+            "e2fl(groups=2, inference=one-shot, known_votes=true)",
+            "the data do not say which group each client belongs to",
+        ),
     ],
 )
 def test_what_the_data_do_not_say_must_be_said(tiny: Federation, text: str, sentence: str):
@@ -59,13 +70,17 @@ def test_a_method_of_one_model_is_left_as_it_is(tiny: Federation):
         ("fedavg+full", 1, True),  # nothing is counted exactly
     ],
 )
-def test_no_more_may_vote_than_can_be_counted(monkeypatch: pytest.MonkeyPatch, tiny: Federation, text: str, most: int, fits: bool):
+def test_no_more_may_vote_than_can_be_counted(
+    monkeypatch: pytest.MonkeyPatch, tiny: Federation, text: str, most: int, fits: bool
+):
     monkeypatch.setattr(run, "MOST_BALLOTS", most)
     (one,) = algorithms(text)
     if fits:
         assert run.fit_to_data(one, tiny)
         return
-    with pytest.raises(ValueError, match=rf"at most {most} clients can vote in a round, got \d\. Sample fewer\.$"):
+    with pytest.raises(
+        ValueError, match=rf"at most {most} clients can vote in a round, got \d\. Sample fewer\.$"
+    ):
         run.fit_to_data(one, tiny)
 
 
@@ -80,7 +95,8 @@ def test_validation_rows_are_missed_only_where_they_are_looked_at(tiny: Federati
 
 def test_models_that_train_apart_begin_apart_and_the_first_is_the_usual_one():
     usual, several, together = (
-        run.initial_model(TASK, algorithms(text)[0].rule, Seeds(model=4)) for text in ("fedavg", "ifca(groups=3)", "e2fl(groups=3)")
+        run.initial_model(TASK, algorithms(text)[0].rule, Seeds(model=4))
+        for text in ("fedavg", "ifca(groups=3)", "e2fl(groups=3)")
     )
     for one, three, shared in zip(*map(jax.tree.leaves, (usual, several, together)), strict=True):
         assert three.shape == (3, *one.shape)
@@ -97,5 +113,7 @@ def test_models_that_train_apart_begin_apart_and_the_first_is_the_usual_one():
 def test_clients_are_compared_by_all_layers_or_by_one_counted_from_1(layer: int, kept: list[int]):
     places = [jnp.full(2, i) for i in range(3)]
     assert [int(leaf[0]) for leaf in choosing._layers_to_compare(places, layer)] == kept
-    with pytest.raises(ValueError, match=r"^e2fl: layer must be 0 \(all\) or from 1 to 3, got 4\.$"):
+    with pytest.raises(
+        ValueError, match=r"^e2fl: layer must be 0 \(all\) or from 1 to 3, got 4\.$"
+    ):
         choosing._layers_to_compare(places, 4)

@@ -19,7 +19,9 @@ from tests.simulations import Simulated, algorithms, flat, same_bits
 TEXT, ROUNDS = "q-fedavg(q=1)", 11
 
 
-@pytest.mark.parametrize("rows, cells", [(1, 2**22), (700, 2**22), (2**21, 1), (700, 1), (2**21, 2000)])
+@pytest.mark.parametrize(
+    "rows, cells", [(1, 2**22), (700, 2**22), (2**21, 1), (700, 1), (2**21, 2000)]
+)
 @pytest.mark.parametrize("every", [0, 2])
 def test_the_result_does_not_depend_on_the_size_of_blocks(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch, rows: int, cells: int, every: int
@@ -29,7 +31,12 @@ def test_the_result_does_not_depend_on_the_size_of_blocks(
     monkeypatch.setattr(schedule, "LARGEST_BLOCK_CELLS", cells)
     seen = []
     (trace,) = simulate(
-        simulated.task, simulated.federation, algorithms(TEXT), ROUNDS, evaluate_every=every, progress=lambda done, _: seen.append(done)
+        simulated.task,
+        simulated.federation,
+        algorithms(TEXT),
+        ROUNDS,
+        evaluate_every=every,
+        progress=lambda done, _: seen.append(done),
     )
     same_bits(trace, expected)
     assert seen[-1] == ROUNDS
@@ -41,9 +48,18 @@ def test_the_result_does_not_depend_on_the_size_of_blocks(
 
 @pytest.mark.parametrize(
     "rounds, every, expected",
-    [(5, 0, [0, 5]), (5, 2, [0, 2, 4, 5]), (4, 2, [0, 2, 4]), (3, 10, [0, 3]), (3, 1, [0, 1, 2, 3]), (1, 1, [0, 1])],
+    [
+        (5, 0, [0, 5]),
+        (5, 2, [0, 2, 4, 5]),
+        (4, 2, [0, 2, 4]),
+        (3, 10, [0, 3]),
+        (3, 1, [0, 1, 2, 3]),
+        (1, 1, [0, 1]),
+    ],
 )
-def test_evaluations_fall_where_they_were_asked_for(simulated: Simulated, rounds: int, every: int, expected: list[int]):
+def test_evaluations_fall_where_they_were_asked_for(
+    simulated: Simulated, rounds: int, every: int, expected: list[int]
+):
     trace = simulated(TEXT, rounds, evaluate_every=every)
     assert trace.rounds.tolist() == expected
     assert trace.tables.shape == (len(expected), 3, 6, 2, 3, 3)
@@ -69,7 +85,9 @@ def test_nor_on_how_many_rows_are_read_at_a_time(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str, chunk: int, eval_chunk: int
 ):
     expected = simulated(text, 20)
-    monkeypatch.setattr(run, "Shape", lambda **given: Shape(**{**given, "chunk": chunk, "eval_chunk": eval_chunk}))
+    monkeypatch.setattr(
+        run, "Shape", lambda **given: Shape(**{**given, "chunk": chunk, "eval_chunk": eval_chunk})
+    )
     (trace,) = simulate(simulated.task, simulated.federation, algorithms(text), 20)
     np.testing.assert_array_equal(trace.tables, expected.tables)
     np.testing.assert_allclose(trace.losses, expected.losses, rtol=1e-6)
@@ -96,24 +114,35 @@ def test_steady_blocks_stay_as_they_are():
 def test_slow_rounds_are_told_one_by_one(simulated: Simulated, monkeypatch: pytest.MonkeyPatch):
     task, seen = MLP(features=5, classes=3, hidden=(4,)), []
     monkeypatch.setattr(schedule, "BLOCK_SECONDS", 0.0)
-    (slow,) = simulate(task, simulated.federation, algorithms(TEXT), 5, progress=lambda done, _: seen.append(done))
+    (slow,) = simulate(
+        task, simulated.federation, algorithms(TEXT), 5, progress=lambda done, _: seen.append(done)
+    )
     assert seen == [1, 2, 3, 4, 5]
     monkeypatch.undo()
     same_bits(slow, simulate(task, simulated.federation, algorithms(TEXT), 5)[0])
 
 
-def test_who_advances_side_by_side_with_others_keeps_steady_blocks(simulated: Simulated, monkeypatch: pytest.MonkeyPatch):
+def test_who_advances_side_by_side_with_others_keeps_steady_blocks(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(schedule, "BLOCK_SECONDS", 0.0)
     task, seen = MLP(features=5, classes=3, hidden=(4,)), []
     member = lambda *arguments: advance(*arguments)  # noqa: E731  as a seed batch yields it
-    simulate(task, simulated.federation, algorithms(TEXT), 5, advance=member, progress=lambda done, _: seen.append(done))
+    simulate(
+        task,
+        simulated.federation,
+        algorithms(TEXT),
+        5,
+        advance=member,
+        progress=lambda done, _: seen.append(done),
+    )
     assert seen in ([5], [4, 5]), "as many as fit"
 
 
 def test_what_is_kept_of_a_short_block_is_no_more_than_its_rounds(simulated: Simulated):
-    block = Planner(simulated.federation, algorithms(TEXT)[0].work, [Full()], seeds=Seeds(), dropout=0.0).block(
-        0, 1, rounds=50, steps=100, stops=np.array([1]), evaluate=np.array([False])
-    )
+    block = Planner(
+        simulated.federation, algorithms(TEXT)[0].work, [Full()], seeds=Seeds(), dropout=0.0
+    ).block(0, 1, rounds=50, steps=100, stops=np.array([1]), evaluate=np.array([False]))
     history = RunHistory([], [], [], [], [], [], [])
     weights, nothing = jnp.zeros((50, 6, 1)), jnp.zeros(0)
     history.add_rounds(block, RoundRecord(weights, nothing, nothing, None), 1)
@@ -123,7 +152,9 @@ def test_what_is_kept_of_a_short_block_is_no_more_than_its_rounds(simulated: Sim
 
 
 class Steady:
-    """A planner whose rounds are known by heart: five steps each, seven at most, in batches of two, for three clients."""
+    """A planner whose rounds are known by heart: five steps each, seven at most, in batches of two,
+    for three clients.
+    """
 
     usual_steps_per_round, most_steps_per_round, batch, lanes, slots = 5, 7, 2, 1, 3
 
@@ -143,7 +174,9 @@ def cut(planner: Any = None, **other: Any) -> schedule.Blocks:
 
 
 def segment(ahead: schedule.PlannedBlock | None) -> tuple[int, int, list[int], int]:
-    """Where a block begins and ends, the ends of its stretches, and how many of the first of them are evaluated."""
+    """Where a block begins and ends, the ends of its stretches, and how many of the first of them
+    are evaluated.
+    """
     assert ahead is not None
     made: Any = ahead.block
     stops, count = made["stops"].tolist(), int(made["evaluate"].sum())
@@ -154,7 +187,10 @@ def segment(ahead: schedule.PlannedBlock | None) -> tuple[int, int, list[int], i
     return ahead.start, ahead.stop, ends, count
 
 
-@pytest.mark.parametrize("n, found", [(1, 1), (15, 15), (16, 16), (17, 18), (33, 36), (100, 104), (960, 960), (961, 1024)])
+@pytest.mark.parametrize(
+    "n, found",
+    [(1, 1), (15, 15), (16, 16), (17, 18), (33, 36), (100, 104), (960, 960), (961, 1024)],
+)
 def test_sizes_are_rounded_up_to_four_bits(n: int, found: int):
     assert schedule.round_up(n) == found
 
@@ -175,7 +211,13 @@ def test_sizes_are_rounded_up_to_four_bits(n: int, found: int):
     ],
 )
 def test_a_block_has_room_for_what_fits(
-    monkeypatch: pytest.MonkeyPatch, rows: int, cells: int, other: dict[str, Any], rounds: int, padded: int, steps: int
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    cells: int,
+    other: dict[str, Any],
+    rounds: int,
+    padded: int,
+    steps: int,
 ):
     monkeypatch.setattr(schedule, "LARGEST_BLOCK_ROWS", rows)
     monkeypatch.setattr(schedule, "LARGEST_BLOCK_CELLS", cells)

@@ -1,4 +1,6 @@
-"""A run that was stopped goes on to the same bits; a checkpoint that is not its own is never trusted."""
+"""A run that was stopped goes on to the same bits; a checkpoint that is not its own is never
+trusted.
+"""
 
 import io
 import json
@@ -37,7 +39,13 @@ def small_blocks(setattr: Callable) -> None:
     setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
 
 
-def go(path: Path | None, stop_after: int = ROUNDS + 1, seen: list[int] | None = None, text: str = TEXT, **options: object) -> Trace:
+def go(
+    path: Path | None,
+    stop_after: int = ROUNDS + 1,
+    seen: list[int] | None = None,
+    text: str = TEXT,
+    **options: object,
+) -> Trace:
     def progress(done: int, rounds: int) -> None:
         if seen is not None:
             seen.append(done)
@@ -45,7 +53,12 @@ def go(path: Path | None, stop_after: int = ROUNDS + 1, seen: list[int] | None =
             raise StoppedError
 
     task, federation = Softmax(features=5, classes=3), federations.tiny()
-    settings: dict[str, Any] = {"evaluate_every": 3, "progress": progress, "checkpoint": path, **options}
+    settings: dict[str, Any] = {
+        "evaluate_every": 3,
+        "progress": progress,
+        "checkpoint": path,
+        **options,
+    }
     return simulate(task, federation, algorithms(text), ROUNDS, **settings)[0]
 
 
@@ -66,10 +79,13 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path: Path, undisturbed: Tra
     assert path.exists()
     same_bits(go(path, seen=seen), undisturbed)
     assert all(done > 2 for done in seen), "it went on instead of starting over"
-    assert list(path.parent.iterdir()) == [path], "the checkpoint stays until the traces are safe, and nothing else does"
+    assert list(path.parent.iterdir()) == [path], (
+        "the checkpoint stays until the traces are safe, and nothing else does"
+    )
 
 
-@pytest.mark.parametrize("text", ["ditto", "afl(form=stochastic)+full"])  # what clients remember; a mean of iterates and draws
+# what clients remember; a mean of iterates and draws
+@pytest.mark.parametrize("text", ["ditto", "afl(form=stochastic)+full"])
 def test_memory_and_the_mean_of_iterates_survive_a_stop(tmp_path: Path, text: str):
     path = tmp_path / "run.npz"
     with pytest.raises(StoppedError):
@@ -109,7 +125,13 @@ t.go(Path(sys.argv[1]))
 
 def test_a_run_killed_by_the_system_resumes_in_another_process(tmp_path: Path, undisturbed: Trace):
     path, seen = tmp_path / "run.npz", []
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=ROOT, env=dict(os.environ), capture_output=True, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path)],
+        cwd=ROOT,
+        env=dict(os.environ),
+        capture_output=True,
+        timeout=120,
+    )
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     same_bits(go(path, seen=seen), undisturbed)
     assert min(seen) > 6, "the other process's checkpoint was recognised"
@@ -144,8 +166,12 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a flipped byte": lambda path: path.write_bytes(flipped(path.read_bytes())),
     "an array": lambda path: path.write_bytes(as_npy(np.arange(3))),
     "no header": lambda path: rewrite(path, lambda content: content.pop("header")),
-    "a header that is not JSON": lambda path: rewrite(path, lambda content: content.update(header=np.array("{"))),
-    "a header that is a list": lambda path: rewrite(path, lambda content: content.update(header=np.array("[1]"))),
+    "a header that is not JSON": lambda path: rewrite(
+        path, lambda content: content.update(header=np.array("{"))
+    ),
+    "a header that is a list": lambda path: rewrite(
+        path, lambda content: content.update(header=np.array("[1]"))
+    ),
     "a missing leaf": lambda path: rewrite(path, lambda content: content.pop("leaf1")),
     "another format": lambda path: rewrite(path, reheaded(format=0)),
     "another run": lambda path: rewrite(path, reheaded(fingerprint="0" * 32)),
@@ -165,7 +191,9 @@ def flipped(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_or_foreign_checkpoint_means_starting_over(tmp_path: Path, undisturbed: Trace, damage: str):
+def test_a_damaged_or_foreign_checkpoint_means_starting_over(
+    tmp_path: Path, undisturbed: Trace, damage: str
+):
     path, seen = saved(tmp_path / "run.npz"), []
     DAMAGES[damage](path)
     same_bits(go(path, seen=seen), undisturbed)
@@ -173,7 +201,10 @@ def test_a_damaged_or_foreign_checkpoint_means_starting_over(tmp_path: Path, und
 
 
 def test_what_was_saved_is_read_back(tmp_path: Path):
-    path, tree = tmp_path / "some.npz", {"a": np.arange(3, dtype=np.float32), "b": (np.array(True), np.zeros((2, 0)))}
+    path, tree = (
+        tmp_path / "some.npz",
+        {"a": np.arange(3, dtype=np.float32), "b": (np.array(True), np.zeros((2, 0)))},
+    )
     checkpoints.write_checkpoint(path, "me", 7, tree)
     found = checkpoints.read_checkpoint(path, "me")
     assert found is not None
@@ -186,7 +217,9 @@ def test_what_was_saved_is_read_back(tmp_path: Path):
     assert checkpoints.read_checkpoint(tmp_path / "none.npz", "me") is None
 
 
-@pytest.mark.parametrize("change", [{"seeds": Seeds(batches=1)}, {"evaluate_every": 4}, {"dropout": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"seeds": Seeds(batches=1)}, {"evaluate_every": 4}, {"dropout": 0.1}], ids=str
+)
 def test_another_runs_checkpoint_is_not_used(tmp_path: Path, change: dict):
     path, seen = saved(tmp_path / "run.npz"), []
     same_bits(go(path, seen=seen, **change), go(None, **change))
@@ -198,7 +231,9 @@ def test_the_fingerprint_tells_data_and_settings_apart(simulated: Simulated):
     one, two = algorithms("q-fedavg(q=[0, 1])")
     names = {run.fingerprint(f, a) for f in (tiny, other) for a in (one, two)}
     assert len(names) == 4
-    assert run.fingerprint(tiny, one) == run.fingerprint(federations.tiny(), algorithms("q-fedavg(q=[0, 1])")[0])
+    assert run.fingerprint(tiny, one) == run.fingerprint(
+        federations.tiny(), algorithms("q-fedavg(q=[0, 1])")[0]
+    )
 
 
 def test_another_versions_checkpoint_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

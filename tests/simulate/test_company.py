@@ -22,7 +22,8 @@ def numbers(run_group: RunGroup) -> tuple[Any, Any]:
     "text, task, groups",
     [
         ("fedavg,q-fedavg(q=1),fedavg(learning_rate=0.3)", JOINT, [[0, 1, 2]]),
-        ("fedavg,q-fedavg(q=1),fedavg(learning_rate=0.3)", APART, [[0, 2], [1]]),  # rules differ in more than numbers
+        # rules differ in more than numbers
+        ("fedavg,q-fedavg(q=1),fedavg(learning_rate=0.3)", APART, [[0, 2], [1]]),
         ("fedavg,fedavg+server-adam", APART, [[0], [1]]),
         ("fedavg,fedavg+server-adam", JOINT, [[0, 1]]),
         ("fedavg,fedavg(epochs=2),fedavg", JOINT, [[0, 2], [1]]),  # other work is another program
@@ -31,14 +32,23 @@ def numbers(run_group: RunGroup) -> tuple[Any, Any]:
         ("fedavg,fedavg+uniform(clients=2)", JOINT, [[0], [1]]),
     ],
 )
-def test_runs_share_a_program_where_they_can(text: str, task: Softmax | MLP, groups: list[list[int]]):
+def test_runs_share_a_program_where_they_can(
+    text: str, task: Softmax | MLP, groups: list[list[int]]
+):
     assert companions(algorithms(text), task) == groups
 
 
-def test_samplings_share_a_program_where_everybody_takes_part_in_some_run(monkeypatch: pytest.MonkeyPatch):
-    some, with_full = algorithms("fedavg,fedavg+uniform(clients=2)"), algorithms("fedavg,fedavg+full,fedavg+uniform(clients=2)")
+def test_samplings_share_a_program_where_everybody_takes_part_in_some_run(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    some, with_full = (
+        algorithms("fedavg,fedavg+uniform(clients=2)"),
+        algorithms("fedavg,fedavg+full,fedavg+uniform(clients=2)"),
+    )
     assert companions(with_full, JOINT, join=True) == [[0, 1, 2]]
-    assert companions(with_full, JOINT, join=False) == companions(with_full, JOINT) == [[0], [1], [2]], "on a CPU every run costs"
+    assert (
+        companions(with_full, JOINT, join=False) == companions(with_full, JOINT) == [[0], [1], [2]]
+    ), "on a CPU every run costs"
     assert companions(with_full, APART, join=True) == [[0], [1], [2]]
     assert companions(some, JOINT, join=True) == [[0], [1]]
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -46,9 +56,19 @@ def test_samplings_share_a_program_where_everybody_takes_part_in_some_run(monkey
 
 
 def test_equal_structures_lie_together_and_those_that_look_at_rows_last():
-    run_group = group_runs(algorithms("term(alpha=1),fedavg,q-fedavg(q=1),fedavg(learning_rate=0.3)+reweigh,q-fedavg(q=2)+full"))
+    run_group = group_runs(
+        algorithms(
+            "term(alpha=1),fedavg,q-fedavg(q=1),fedavg(learning_rate=0.3)+reweigh,q-fedavg(q=2)+full"
+        )
+    )
     labels = [a.label for a in run_group.algorithms]
-    assert labels == ["fedavg", "fedavg(learning_rate=0.3)+reweigh", "term(alpha=1)", "q-fedavg(q=1)", "q-fedavg(q=2)+full"]
+    assert labels == [
+        "fedavg",
+        "fedavg(learning_rate=0.3)+reweigh",
+        "term(alpha=1)",
+        "q-fedavg(q=1)",
+        "q-fedavg(q=2)+full",
+    ]
     assert run_group.positions == [2, 0, 3, 1, 4]
     assert run_group.bounds == (0, 2, 3, 5)
     assert len(run_group.parts.rules) == 3

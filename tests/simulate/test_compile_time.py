@@ -1,4 +1,6 @@
-"""What was compiled side by side, or inside another, counts once; and a run's record says how much it was."""
+"""What was compiled side by side, or inside another, counts once; and a run's record says how much
+it was.
+"""
 
 import time
 from pathlib import Path
@@ -23,7 +25,9 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
         ([(6, 2), (10, 3)], 4),  # half of the first did
     ],
 )
-def test_seconds_in_which_something_was_compiled(monkeypatch: pytest.MonkeyPatch, told: list[tuple[float, float]], expected: float):
+def test_seconds_in_which_something_was_compiled(
+    monkeypatch: pytest.MonkeyPatch, told: list[tuple[float, float]], expected: float
+):
     monkeypatch.setattr(program, "_spans", [])
     for end, seconds in told:
         monkeypatch.setattr(program.time, "monotonic", lambda end=end: end)

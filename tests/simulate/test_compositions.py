@@ -1,4 +1,6 @@
-"""Methods go together with samplings, local optimisers and server optimisers, and several runs advance as one."""
+"""Methods go together with samplings, local optimisers and server optimisers, and several runs
+advance as one.
+"""
 
 import numpy as np
 import pytest
@@ -48,4 +50,6 @@ def test_runs_that_advance_together_are_the_runs_made_alone(simulated: Simulated
         np.testing.assert_allclose(flat(trace.model), flat(alone.model), atol=1e-5)
         np.testing.assert_allclose(trace.weights, alone.weights, atol=1e-5)
         np.testing.assert_allclose(trace.losses, alone.losses, atol=1e-5)
-    assert np.abs(together[0].losses - together[1].losses)[-1, 0].max() > 1e-4, "the two runs differ"
+    assert np.abs(together[0].losses - together[1].losses)[-1, 0].max() > 1e-4, (
+        "the two runs differ"
+    )

@@ -16,10 +16,12 @@ from tests.oracles.run import Settings
 from tests.simulations import algorithms, flat
 
 ROUNDS = 8
-BROKEN = 5  # the largest client: drawn often, and with enough batches to overflow in its first round
+# the largest client: drawn often, and with enough batches to overflow in its first round
+BROKEN = 5
 
 
-@pytest.mark.parametrize("value", [1e30, 3e38], ids=["update", "update and loss"])  # what is not finite after the first round
+# what is not finite after the first round
+@pytest.mark.parametrize("value", [1e30, 3e38], ids=["update", "update and loss"])
 @pytest.mark.parametrize(
     "text, settings",
     [
@@ -28,7 +30,9 @@ BROKEN = 5  # the largest client: drawn often, and with enough batches to overfl
         ("q-fedavg(q=0.5)", Settings("q-fedavg", q=0.5)),
     ],
 )
-def test_a_client_whose_update_is_not_finite_is_left_out_and_counted(task: Softmax, text: str, settings: Settings, value: float):
+def test_a_client_whose_update_is_not_finite_is_left_out_and_counted(
+    task: Softmax, text: str, settings: Settings, value: float
+):
     federation = federations.with_broken_clients(federations.tiny(), (BROKEN,), value)
     (algorithm,) = algorithms(text)
     (trace,) = simulate(task, federation, [algorithm], ROUNDS)
@@ -44,8 +48,11 @@ def test_a_client_whose_update_is_not_finite_is_left_out_and_counted(task: Softm
 
 
 @pytest.mark.parametrize("text", ["q-fedsgd(q=1)+full", "fedmgda+full"])
-def test_an_update_whose_norm_overflows_is_left_out_like_one_that_is_not_finite(task: Softmax, text: str):
-    # One gradient at the zero model is of order 1e30: finite, but its squared norm is not, and no rule could use it.
+def test_an_update_whose_norm_overflows_is_left_out_like_one_that_is_not_finite(
+    task: Softmax, text: str
+):
+    # One gradient at the zero model is of order 1e30: finite, but its squared norm is not, and no
+    # rule could use it.
     federation = federations.with_broken_clients(federations.tiny(), (BROKEN,))
     (trace,) = simulate(task, federation, algorithms(text), 3)
     np.testing.assert_array_equal(trace.excluded, np.where(np.arange(6) == BROKEN, 3, 0))
@@ -56,7 +63,8 @@ def test_an_update_whose_norm_overflows_is_left_out_like_one_that_is_not_finite(
 
 @pytest.mark.parametrize("text", ["fedavg(epochs=3)+server-adam", "q-fedavg(q=[0, 1], epochs=3)"])
 def test_when_everyone_breaks_nothing_changes(task: Softmax, text: str):
-    # Three epochs, because the smallest client has a single batch and needs a second step to overflow.
+    # Three epochs, because the smallest client has a single batch and needs a second step to
+    # overflow.
     federation = federations.with_broken_clients(federations.tiny(), tuple(range(6)))
     traces = simulate(task, federation, algorithms(text), 4)
     for trace in traces:
@@ -87,28 +95,46 @@ class NegativeLoss:
         return self.softmax.predict(params, x)
 
 
-@pytest.mark.parametrize("text", ["q-fedavg(q=1)", "q-fedsgd(q=2)", "fedsgd(q=2)", "q-fedavg(q=[1, 2])"])
+@pytest.mark.parametrize(
+    "text", ["q-fedavg(q=1)", "q-fedsgd(q=2)", "fedsgd(q=2)", "q-fedavg(q=[1, 2])"]
+)
 def test_a_negative_loss_is_refused(task: Softmax, tiny: Federation, text: str):
-    with pytest.raises(ValueError, match=r"^(q-)?fed.*: the weights of round 0 are not finite\. A loss was negative or too large"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^(q-)?fed.*: the weights of round 0 are not finite\. A loss was negative or too large"
+        ),
+    ):
         simulate(NegativeLoss(softmax=task), tiny, algorithms(text), 3)
 
 
 def test_a_negative_loss_does_not_matter_where_losses_are_not_used(task: Softmax, tiny: Federation):
-    (shifted,), (plain,) = (simulate(t, tiny, algorithms("fedavg"), 3) for t in (NegativeLoss(softmax=task), task))
+    (shifted,), (plain,) = (
+        simulate(t, tiny, algorithms("fedavg"), 3) for t in (NegativeLoss(softmax=task), task)
+    )
     np.testing.assert_allclose(flat(shifted.model), flat(plain.model), atol=1e-6)
 
 
 def test_finite_is_told_run_by_run():
     tree = {"a": jnp.array([[1.0, jnp.nan, 2.0]]), "b": jnp.array([1.0, 1.0, jnp.inf])}
     assert trees.all_finite(tree, -1).tolist() == [True, False, False]
-    assert trees.square_norm({"a": jnp.array([[1.0, 2.0]]), "b": jnp.array([2.0, 3.0])}, -1).tolist() == [5.0, 13.0]
+    assert trees.square_norm(
+        {"a": jnp.array([[1.0, 2.0]]), "b": jnp.array([2.0, 3.0])}, -1
+    ).tolist() == [5.0, 13.0]
     assert not bool(trees.all_finite(tree))
     assert bool(trees.all_finite(jax.tree.map(jnp.zeros_like, tree)))
 
 
-def test_a_round_without_anybody_changes_nothing_not_even_by_the_servers_momentum(task: Softmax, tiny: Federation):
+def test_a_round_without_anybody_changes_nothing_not_even_by_the_servers_momentum(
+    task: Softmax, tiny: Federation
+):
     (trace,) = simulate(
-        task, tiny, algorithms("fedavg+uniform(clients=2)+server-adam(learning_rate=0.1)"), 12, evaluate_every=1, dropout=0.7
+        task,
+        tiny,
+        algorithms("fedavg+uniform(clients=2)+server-adam(learning_rate=0.1)"),
+        12,
+        evaluate_every=1,
+        dropout=0.7,
     )
     somebody = np.asarray(trace.weights.any(1))
     nobody = ~somebody
@@ -119,12 +145,18 @@ def test_a_round_without_anybody_changes_nothing_not_even_by_the_servers_momentu
 
 
 def test_the_last_row_of_a_cohort_is_measured_also_where_it_is_alone_in_a_chunk():
-    """257 training rows, read 256 at a time; at a model of zeros all rows have the same loss, so that both clients count alike."""
+    """257 training rows, read 256 at a time; at a model of zeros all rows have the same loss, so
+    that both clients count alike.
+    """
     draw = np.random.default_rng(0)
     sizes = (256, 1)
     x, y = draw.normal(size=(sum(sizes), 4)), np.arange(sum(sizes)) % 2
     clients = np.repeat(["many", "one"], sizes)
-    federation = Federation.from_arrays(x, y, clients, split=np.repeat("train", sum(sizes)), name="chunks")
+    federation = Federation.from_arrays(
+        x, y, clients, split=np.repeat("train", sum(sizes)), name="chunks"
+    )
     assert federation.train.counts.tolist() == list(sizes)
-    (trace,) = simulate(Softmax(features=4, classes=2), federation, algorithms("q-fedavg(q=1)+full"), 1)
+    (trace,) = simulate(
+        Softmax(features=4, classes=2), federation, algorithms("q-fedavg(q=1)+full"), 1
+    )
     assert trace.weights[0, 0] == pytest.approx(trace.weights[0, 1], rel=1e-4)

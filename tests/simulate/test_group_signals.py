@@ -36,7 +36,9 @@ def people() -> Federation:
 
 @record
 class Listening(Rule):
-    """FedAvg that keeps what it is told in its state, so that a test can read it from the weights."""
+    """FedAvg that keeps what it is told in its state, so that a test can read it from the
+    weights.
+    """
 
     @property
     def needs(self) -> frozenset[str]:
@@ -44,8 +46,15 @@ class Listening(Rule):
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[jax.Array, Tree]:
         """Weights that are a fingerprint of everything that was told, so that a trace shows it."""
-        table = signals.table * (1 + jnp.arange(signals.table[0].size).reshape(signals.table[0].shape))
-        told = table.sum((1, 2, 3)) + 10 * signals.cell_loss[:, 0].sum(-1) + 100 * signals.unprivileged + 1000 * signals.loss
+        table = signals.table * (
+            1 + jnp.arange(signals.table[0].size).reshape(signals.table[0].shape)
+        )
+        told = (
+            table.sum((1, 2, 3))
+            + 10 * signals.cell_loss[:, 0].sum(-1)
+            + 100 * signals.unprivileged
+            + 1000 * signals.loss
+        )
         return told, state
 
     def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
@@ -60,11 +69,19 @@ def expected(task: Task, federation: Federation) -> np.ndarray:
         rows = federation.train.of(k)
         y, group = federation.y[rows], federation.group[rows]
         shard = _shard(federation, rows)
-        loss, outcome = np.asarray(task.losses(model, shard), np.float64), np.asarray(task.predict(model, shard.x))
+        loss, outcome = (
+            np.asarray(task.losses(model, shard), np.float64),
+            np.asarray(task.predict(model, shard.x)),
+        )
         table = np.zeros((2, 2, 2))
         np.add.at(table, (group, y, outcome), 1)
         weights = 1 + np.arange(8).reshape(2, 2, 2)
-        told.append((table * weights).sum() + 10 * loss[group == 0].sum() + 100 * (group == 0).sum() + 1000 * loss.mean())
+        told.append(
+            (table * weights).sum()
+            + 10 * loss[group == 0].sum()
+            + 100 * (group == 0).sum()
+            + 1000 * loss.mean()
+        )
     return np.array(told)
 
 
@@ -75,7 +92,11 @@ def _shard(federation: Federation, rows: np.ndarray) -> Any:
     return Shard(federation.x[rows], federation.y[rows], federation.group[rows], ones, ones)
 
 
-LOGISTIC, SOFTMAX, NETWORK = Logistic(features=3), Softmax(features=3, classes=2), MLP(features=3, classes=2, hidden=(4,))
+LOGISTIC, SOFTMAX, NETWORK = (
+    Logistic(features=3),
+    Softmax(features=3, classes=2),
+    MLP(features=3, classes=2, hidden=(4,)),
+)
 
 
 @pytest.fixture
@@ -88,7 +109,9 @@ def scattered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("task", [LOGISTIC, NETWORK])
-def test_rules_are_told_the_same_where_counts_are_scattered(people: Federation, task: Task, scattered: None):
+def test_rules_are_told_the_same_where_counts_are_scattered(
+    people: Federation, task: Task, scattered: None
+):
     test_rules_are_told_counts_and_losses_by_group_and_label(people, task)
 
 
@@ -140,15 +163,28 @@ class Telling(FedAvg):
 def test_row_weights_told_by_a_rule_reach_the_clients(people: Federation, task: Task):
     plain = replace(algorithm("fedavg(batch_size=5)"), select=Full(), rule=FedAvg())
     told = replace(plain, rule=Telling())
-    mixed = [told, plain] if task.joint else [told, replace(told, work=replace(told.work, learning_rate=0.3))]
+    mixed = (
+        [told, plain]
+        if task.joint
+        else [told, replace(told, work=replace(told.work, learning_rate=0.3))]
+    )
     doubled = simulate(task, people, [replace(plain, prepare=Doubling())], ROUNDS)[0]
-    np.testing.assert_allclose(flat(simulate(task, people, [told], ROUNDS)[0].model), flat(doubled.model), atol=1e-6)
-    np.testing.assert_allclose(flat(simulate(task, people, mixed, ROUNDS)[0].model), flat(doubled.model), atol=1e-6)
+    np.testing.assert_allclose(
+        flat(simulate(task, people, [told], ROUNDS)[0].model), flat(doubled.model), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        flat(simulate(task, people, mixed, ROUNDS)[0].model), flat(doubled.model), atol=1e-6
+    )
 
 
 def test_joined_samplings_equal_each_alone(people: Federation, monkeypatch: pytest.MonkeyPatch):
     task, full = Logistic(features=3), replace(algorithm("fedavg(batch_size=5)"), select=Full())
-    runs = [full, replace(full, select=Uniform(clients=2)), replace(full, select=Uniform(clients=1)), replace(full, rule=QFair)]
+    runs = [
+        full,
+        replace(full, select=Uniform(clients=2)),
+        replace(full, select=Uniform(clients=1)),
+        replace(full, rule=QFair),
+    ]
     monkeypatch.setattr(companies.jax, "default_backend", lambda: "gpu")
     assert companies.companions(runs, task) == [[0, 1, 2, 3]]
     together = simulate(task, people, runs, ROUNDS, dropout=0.2, lanes=1)
@@ -156,7 +192,9 @@ def test_joined_samplings_equal_each_alone(people: Federation, monkeypatch: pyte
         (other,) = simulate(task, people, [run], ROUNDS, dropout=0.2, lanes=1)
         np.testing.assert_allclose(flat(one.model), flat(other.model), atol=1e-6)
         order = np.argsort(other.cohort, axis=1)  # joined cohorts come in the order of the clients
-        np.testing.assert_array_equal(np.sort(one.cohort, axis=1), np.take_along_axis(other.cohort, order, 1))
+        np.testing.assert_array_equal(
+            np.sort(one.cohort, axis=1), np.take_along_axis(other.cohort, order, 1)
+        )
         mine = np.take_along_axis(one.weights, np.argsort(one.cohort, axis=1), 1)
         np.testing.assert_allclose(mine, np.take_along_axis(other.weights, order, 1), atol=1e-6)
 
@@ -166,4 +204,6 @@ QFair = algorithm("q-fedavg(q=1)").rule
 
 def test_samplings_stay_apart_on_a_cpu(people: Federation):
     full: Algorithm = replace(algorithm("fedavg"), select=Full())
-    assert companies.companions([full, replace(full, select=Uniform(clients=2))], Logistic(features=3)) == [[0], [1]]
+    assert companies.companions(
+        [full, replace(full, select=Uniform(clients=2))], Logistic(features=3)
+    ) == [[0], [1]]

@@ -1,4 +1,6 @@
-"""Compiled programs are kept in the user's cache folder, unless somebody decided otherwise or it cannot be written."""
+"""Compiled programs are kept in the user's cache folder, unless somebody decided otherwise or it
+cannot be written.
+"""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +11,11 @@ import pytest
 
 from evenly.simulate import program
 
-NAMES = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
+NAMES = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
 
 
 @pytest.fixture
@@ -31,7 +37,9 @@ def chosen() -> str | None:
     return jax.config.values["jax_compilation_cache_dir"]
 
 
-def test_programs_are_kept_in_a_folder_for_this_kind_of_machine(home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_programs_are_kept_in_a_folder_for_this_kind_of_machine(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(program, "LEAST_SECONDS", 0.0)
     place = program.cache_path()
     assert chosen() == str(place)
@@ -65,7 +73,9 @@ def test_a_folder_that_cannot_be_written_is_done_without(home: Path):
     assert chosen() is None
 
 
-def test_how_long_programs_must_take_stays_as_the_user_chose(home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_how_long_programs_must_take_stays_as_the_user_chose(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "7")
     before = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
     chosen()
@@ -91,7 +101,9 @@ def test_files_of_just_the_size_stay(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
 
 
-def test_half_a_gigabyte_is_kept_where_the_folder_can_be_used(home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_half_a_gigabyte_is_kept_where_the_folder_can_be_used(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+):
     tidied, asked = [], []
     monkeypatch.setattr(program, "shrink_cache", lambda place, most: tidied.append((place, most)))
     monkeypatch.setattr(program.os, "access", lambda place, mode: bool(asked.append(mode)))
@@ -102,7 +114,9 @@ def test_half_a_gigabyte_is_kept_where_the_folder_can_be_used(home: Path, monkey
     assert tidied == [(home / "compiled", 536_870_912)]
 
 
-def test_a_folder_is_named_after_what_the_processor_can_do(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_is_named_after_what_the_processor_can_do(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     info = tmp_path / "cpuinfo"
     monkeypatch.setattr(program, "Path", lambda _: info)
     monkeypatch.setattr(program.platform, "processor", lambda: "some")

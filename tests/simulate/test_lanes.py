@@ -38,7 +38,9 @@ BOTH = [
 LESS_OFTEN = [("q-fedavg(q=1)", 2), ("q-fedavg(q=1)", 3), ("fedsgd", 2), ("fedsgd", 3)]
 
 
-@pytest.mark.parametrize("text, lanes", [*BOTH, *(pytest.param(*case, marks=pytest.mark.slow) for case in LESS_OFTEN)])
+@pytest.mark.parametrize(
+    "text, lanes", [*BOTH, *(pytest.param(*case, marks=pytest.mark.slow) for case in LESS_OFTEN)]
+)
 def test_lanes_change_nothing(simulated: Simulated, text: str, lanes: int):
     turn = simulated.all(text, ROUNDS, dropout=0.3)
     side = simulated.all(text, ROUNDS, dropout=0.3, lanes=lanes)
@@ -58,7 +60,9 @@ def in_turn() -> Simulated:
 
 @pytest.mark.parametrize("lanes", [5, 16, pytest.param(2, marks=pytest.mark.slow)])
 def test_neither_do_many_lanes_of_many_clients(in_turn: Simulated, lanes: int):
-    (turn,), (side,) = (in_turn.all("q-fedavg(q=1, learning_rate=0.01)+full", ROUNDS, lanes=n) for n in (1, lanes))
+    (turn,), (side,) = (
+        in_turn.all("q-fedavg(q=1, learning_rate=0.01)+full", ROUNDS, lanes=n) for n in (1, lanes)
+    )
     for a, b in zip(jax.tree.leaves(turn.model), jax.tree.leaves(side.model), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
     np.testing.assert_array_equal(turn.cohort, side.cohort)
@@ -82,7 +86,8 @@ def test_every_visit_is_dealt_once_and_no_lane_waits_long(steps: list[int], lane
 def test_steps_follow_unasked_where_they_are_short_or_equally_many(monkeypatch: pytest.MonkeyPatch):
     small, large = Softmax(features=3, classes=2), MLP(features=2000, classes=10, hidden=(200,))
     unequal, equal = np.array([3, 7, 7]), np.array([7, 7, 7])
-    assert choose_strides(small, 1, 5, unequal) == (STRIDE, 1, 0)  # on a CPU nothing is gained by writing them out
+    # on a CPU nothing is gained by writing them out
+    assert choose_strides(small, 1, 5, unequal) == (STRIDE, 1, 0)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert choose_strides(small, 1, 5, unequal) == (STRIDE, STRIDE, 0)
     assert choose_strides(large, 1, 5, unequal) == (1, 1, 0)
@@ -97,7 +102,9 @@ def test_strides_hold_every_step_and_no_stride_is_idle(steps: int, stride: int):
 
 
 def test_lanes_of_unequal_clients_take_no_more_strides_than_the_longest_needs():
-    """Counts the batches that are read: more strides would change no result and cost their time in every round."""
+    """Counts the batches that are read: more strides would change no result and cost their time in
+    every round.
+    """
     read: list[int] = []
 
     def apply(params: Any, x: jax.Array) -> jax.Array:
@@ -108,7 +115,9 @@ def test_lanes_of_unequal_clients_take_no_more_strides_than_the_longest_needs():
     task = Custom(initialise=lambda key: jnp.zeros((2, 2)), apply=apply)
     sizes = (3, STRIDE + 1)
     x = np.random.default_rng(0).normal(size=(sum(sizes), 2)).astype(np.float32)
-    federation = Federation.from_arrays(x, np.arange(len(x)) % 2, np.repeat([0, 1], sizes), shares=(1.0, 0.0))
+    federation = Federation.from_arrays(
+        x, np.arange(len(x)) % 2, np.repeat([0, 1], sizes), shares=(1.0, 0.0)
+    )
     (run,) = variants(parse("fedavg"), {"batch_size": 1}, Full())[0].members
     rounds = 3
     simulate(task, federation, [run], rounds, lanes=2)
@@ -122,7 +131,17 @@ def test_equal_clients_of_a_large_model_train_as_in_turn():
     federation = Federation.from_arrays(x, y, np.repeat(np.arange(6), 10), shares=(0.8, 0.0))
     task, seeds = MLP(features=600, classes=3, hidden=(500,)), Seeds(cohort=1)
     assert choose_strides(task, 1, 3, np.array([4] * 6)).equal == 4
-    for methods in map(algorithms, ("fedavg(epochs=2)+full", "fedavg(epochs=2)+full+local-momentum", "ditto(pull=0.5, epochs=2)+full")):
-        (turn,), (lanes,) = (simulate(task, federation, methods, 3, lanes=lanes, dropout=0.8, seeds=seeds) for lanes in (1, 6))
+    for methods in map(
+        algorithms,
+        (
+            "fedavg(epochs=2)+full",
+            "fedavg(epochs=2)+full+local-momentum",
+            "ditto(pull=0.5, epochs=2)+full",
+        ),
+    ):
+        (turn,), (lanes,) = (
+            simulate(task, federation, methods, 3, lanes=lanes, dropout=0.8, seeds=seeds)
+            for lanes in (1, 6)
+        )
         np.testing.assert_allclose(flat(lanes.model), flat(turn.model), atol=1e-6)
         np.testing.assert_array_equal(lanes.weights, turn.weights)

@@ -1,4 +1,6 @@
-"""How arrays lie in a program, and how several devices or simulations share a loop; against plain loops."""
+"""How arrays lie in a program, and how several devices or simulations share a loop; against plain
+loops.
+"""
 
 from typing import Any
 
@@ -28,8 +30,8 @@ from evenly.simulate.layout import (
 from evenly.simulate.measuring import device_data
 
 SHAPE = Shape(
-    runs=5, bounds=(0, 2, 5), axis=0, clients=4, groups=1, labels=2, lanes=1, stride=1, unroll=1, equal=0, devices=1, chunk=1, eval_chunk=1,
-    lists=13,
+    runs=5, bounds=(0, 2, 5), axis=0, clients=4, groups=1, labels=2, lanes=1, stride=1, unroll=1,
+    equal=0, devices=1, chunk=1, eval_chunk=1, lists=13,
 )  # fmt: skip
 
 
@@ -42,7 +44,9 @@ def test_a_shape_has_three_owners_for_each_client_and_a_central_one():
 
 def test_simulations_side_by_side_go_on_as_long_as_the_longest():
     values = jnp.array([3, 7, 5])
-    assert jax.vmap(lambda v: batch_max(v, SHAPE._replace(seeds=3)), axis_name=SEEDS)(values).tolist() == [7, 7, 7]
+    assert jax.vmap(lambda v: batch_max(v, SHAPE._replace(seeds=3)), axis_name=SEEDS)(
+        values
+    ).tolist() == [7, 7, 7]
     assert batch_max(values, SHAPE) is values
 
 
@@ -62,7 +66,12 @@ def test_devices_take_every_turn_once(devices: int, count: int):
     shape = SHAPE._replace(devices=devices)
 
     def counted(_: Any) -> jax.Array:
-        return device_loop(shape, jnp.int32(count), lambda i, sums: sums.at[i].add(1, mode="drop"), jnp.zeros(9, jnp.int32))
+        return device_loop(
+            shape,
+            jnp.int32(count),
+            lambda i, sums: sums.at[i].add(1, mode="drop"),
+            jnp.zeros(9, jnp.int32),
+        )
 
     found = jax.vmap(counted, axis_name=AXIS)(jnp.arange(devices))
     assert found.tolist() == [[1] * count + [0] * (9 - count)] * devices
@@ -74,8 +83,14 @@ def test_devices_take_every_turn_once(devices: int, count: int):
 @pytest.fixture
 def two() -> Federation:
     """Client 0 trains on five rows, client 1 on two, the last of all."""
-    made = Federation.from_arrays(np.arange(1.0, 8)[:, None], np.arange(7) % 2, np.array([0] * 5 + [1] * 2), shares=(1.0, 0.0))
-    return replace(made, x=np.arange(1.0, 8, dtype=np.float32)[:, None], train=Ragged(np.arange(7), np.array([0, 5, 7])))
+    made = Federation.from_arrays(
+        np.arange(1.0, 8)[:, None], np.arange(7) % 2, np.array([0] * 5 + [1] * 2), shares=(1.0, 0.0)
+    )
+    return replace(
+        made,
+        x=np.arange(1.0, 8, dtype=np.float32)[:, None],
+        train=Ragged(np.arange(7), np.array([0, 5, 7])),
+    )
 
 
 def test_padding_counts_nothing_and_weights_are_left_out_of_reports(two: Federation):
@@ -90,7 +105,9 @@ def test_padding_counts_nothing_and_weights_are_left_out_of_reports(two: Federat
 
 
 @pytest.mark.parametrize("client, first, mask", [(0, [1, 2, 3], [1, 1, 1]), (1, [6, 7], [1, 1, 0])])
-def test_a_client_looks_at_its_first_rows(monkeypatch: pytest.MonkeyPatch, two: Federation, client: int, first: list, mask: list):
+def test_a_client_looks_at_its_first_rows(
+    monkeypatch: pytest.MonkeyPatch, two: Federation, client: int, first: list, mask: list
+):
     monkeypatch.setattr(choosing, "MOST_ROWS", 3)
     batch = choosing.first_rows(device_data(two, None, 1), jnp.int32(client))
     assert batch.mask.tolist() == mask

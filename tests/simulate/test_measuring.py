@@ -10,7 +10,9 @@ from evenly.simulate.training import inner_products, weighted_sum
 
 @pytest.mark.parametrize("scatter", [True, False])
 @pytest.mark.parametrize("limit", [3, 4])
-def test_rows_are_summed_by_cell_either_way(monkeypatch: pytest.MonkeyPatch, scatter: bool, limit: int):
+def test_rows_are_summed_by_cell_either_way(
+    monkeypatch: pytest.MonkeyPatch, scatter: bool, limit: int
+):
     """Four cells; a row whose cell is past the last is left out."""
     monkeypatch.setattr(measuring, "MOST_CELLS", limit)
     values = np.arange(12.0, dtype=np.float32).reshape(3, 2, 2)
@@ -23,7 +25,9 @@ def test_rows_are_summed_by_cell_either_way(monkeypatch: pytest.MonkeyPatch, sca
 def test_few_cells_are_summed_by_a_product_and_many_by_a_scatter(monkeypatch: pytest.MonkeyPatch):
     used: list[int] = []
     really = measuring.jax.ops.segment_sum
-    monkeypatch.setattr(measuring.jax.ops, "segment_sum", lambda *given: used.append(given[2]) or really(*given))
+    monkeypatch.setattr(
+        measuring.jax.ops, "segment_sum", lambda *given: used.append(given[2]) or really(*given)
+    )
     monkeypatch.setattr(measuring, "MOST_CELLS", 4)
     for cells, scatter in ((4, False), (5, False), (4, True)):
         measuring.sum_by_cell(jnp.array([0, 1, 1]), jnp.ones((3, 1)), cells, scatter=scatter)
@@ -34,8 +38,11 @@ def test_few_cells_are_summed_by_a_product_and_many_by_a_scatter(monkeypatch: py
 def test_vectors_of_each_run_are_multiplied_and_added_for_themselves(axis: int):
     """Three vectors of two layers, for two runs that lie last or first."""
     draw = np.random.default_rng(0)
-    layers = [draw.integers(-3, 4, (3, 2, *shape)).astype(np.float32) for shape in ((4,), (2, 3))]  # [K, runs, ...]
-    vectors = [jnp.asarray(np.moveaxis(layer, 1, axis) if axis == -1 else layer) for layer in layers]
+    # [K, runs, ...]
+    layers = [draw.integers(-3, 4, (3, 2, *shape)).astype(np.float32) for shape in ((4,), (2, 3))]
+    vectors = [
+        jnp.asarray(np.moveaxis(layer, 1, axis) if axis == -1 else layer) for layer in layers
+    ]
     flat = np.concatenate([layer.reshape(3, 2, -1) for layer in layers], axis=2)
     gram = inner_products(vectors, axis)
     assert gram.shape == (3, 3, 2)

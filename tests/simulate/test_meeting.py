@@ -14,14 +14,22 @@ from tests.simulations import Simulated, algorithms
 ROUNDS = 20
 
 
-def together(simulated: Simulated, text: str, rounds: list[int], **options: Any) -> list[list[Trace]]:
+def together(
+    simulated: Simulated, text: str, rounds: list[int], **options: Any
+) -> list[list[Trace]]:
     """One seed for each number of rounds, all in one seed batch."""
     batch = SeedBatch(len(rounds))
 
     def one(seed: int) -> list[Trace]:
         with batch.join(seed) as advance:
             return simulate(
-                simulated.task, simulated.federation, algorithms(text), rounds[seed], seeds=Seeds.all(seed), advance=advance, **options
+                simulated.task,
+                simulated.federation,
+                algorithms(text),
+                rounds[seed],
+                seeds=Seeds.all(seed),
+                advance=advance,
+                **options,
             )
 
     with ThreadPoolExecutor(len(rounds)) as pool:
@@ -37,11 +45,17 @@ def alike(one: Trace, other: Trace) -> None:
     np.testing.assert_allclose(one.losses, other.losses, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("text, options", [("q-fedavg(q=[0, 1])", {}), ("fairfed,fedavg+reweigh", {"lanes": 3})])
-def test_seeds_that_meet_learn_what_they_learn_alone(simulated: Simulated, text: str, options: dict[str, Any]):
+@pytest.mark.parametrize(
+    "text, options", [("q-fedavg(q=[0, 1])", {}), ("fairfed,fedavg+reweigh", {"lanes": 3})]
+)
+def test_seeds_that_meet_learn_what_they_learn_alone(
+    simulated: Simulated, text: str, options: dict[str, Any]
+):
     met = together(simulated, text, [ROUNDS, ROUNDS], dropout=0.3, evaluate_every=3, **options)
     for seed, traces in enumerate(met):
-        own = simulated.all(text, ROUNDS, seeds=Seeds.all(seed), dropout=0.3, evaluate_every=3, **options)
+        own = simulated.all(
+            text, ROUNDS, seeds=Seeds.all(seed), dropout=0.3, evaluate_every=3, **options
+        )
         for one, other in zip(traces, own, strict=True):
             alike(one, other)
 
@@ -59,7 +73,14 @@ def test_an_error_of_one_leaves_the_others_to_go_on(simulated: Simulated):
         with batch.join(seed) as advance:
             if seed == 0:
                 raise ValueError("not today")
-            return simulate(simulated.task, simulated.federation, algorithms("fedavg"), 2, seeds=Seeds.all(1), advance=advance)
+            return simulate(
+                simulated.task,
+                simulated.federation,
+                algorithms("fedavg"),
+                2,
+                seeds=Seeds.all(1),
+                advance=advance,
+            )
 
     with ThreadPoolExecutor(2) as pool:
         broken, fine = (pool.submit(one, seed) for seed in range(2))

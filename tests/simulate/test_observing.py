@@ -37,12 +37,23 @@ class Pieces:
                 np.testing.assert_array_equal(whole, getattr(trace, name), err_msg=name)
 
 
-@pytest.mark.parametrize("text", ["q-fedavg(q=[5, 1])", "term(alpha=1),fedavg,q-fedavg(q=1),fedavg+reweigh"])
-def test_pieces_make_up_the_traces_in_the_order_given(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str):
+@pytest.mark.parametrize(
+    "text", ["q-fedavg(q=[5, 1])", "term(alpha=1),fedavg,q-fedavg(q=1),fedavg+reweigh"]
+)
+def test_pieces_make_up_the_traces_in_the_order_given(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str
+):
     expected = simulated.all(text, ROUNDS, evaluate_every=2)
     monkeypatch.setattr(schedule, "LARGEST_BLOCK_ROWS", 700)
     pieces = Pieces()
-    found = simulate(simulated.task, simulated.federation, algorithms(text), ROUNDS, evaluate_every=2, observe=pieces)
+    found = simulate(
+        simulated.task,
+        simulated.federation,
+        algorithms(text),
+        ROUNDS,
+        evaluate_every=2,
+        observe=pieces,
+    )
     assert len(pieces.told) > 1
     pieces.are(expected)
     for a, b in zip(found, expected, strict=True):
@@ -52,21 +63,35 @@ def test_pieces_make_up_the_traces_in_the_order_given(simulated: Simulated, monk
 @pytest.mark.parametrize("settings", ["final_pass=true", "final_pass=true, people=true"])
 def test_what_a_final_pass_leads_to_is_told_too(simulated: Simulated, settings: str):
     federation, pieces = simulated.federation, Pieces()
-    task = MLP(features=federation.x.shape[1], classes=len(federation.labels), hidden=(6,), bias=False)
-    traces = simulate(task, federation, algorithms(f"e2fl({settings})+full"), 3, evaluate_every=1, observe=pieces)
+    task = MLP(
+        features=federation.x.shape[1], classes=len(federation.labels), hidden=(6,), bias=False
+    )
+    traces = simulate(
+        task, federation, algorithms(f"e2fl({settings})+full"), 3, evaluate_every=1, observe=pieces
+    )
     pieces.are(traces)
     told = [seen[0].rounds.tolist() for seen in pieces.told]
     assert [t for piece in told for t in piece] == [0, 1, 2, 3, 4]
     assert told[-1] == [4]
 
 
-def test_a_run_that_goes_on_tells_what_was_before_it_stopped(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_run_that_goes_on_tells_what_was_before_it_stopped(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     monkeypatch.setattr(schedule, "LARGEST_BLOCK_ROWS", 700)
     path = tmp_path / "checkpoint.npz"
 
     def go(pieces: Pieces) -> list[Trace]:
         chosen = algorithms("q-fedavg(q=1)")
-        return simulate(simulated.task, simulated.federation, chosen, ROUNDS, evaluate_every=2, observe=pieces, checkpoint=path)
+        return simulate(
+            simulated.task,
+            simulated.federation,
+            chosen,
+            ROUNDS,
+            evaluate_every=2,
+            observe=pieces,
+            checkpoint=path,
+        )
 
     with pytest.raises(KeyboardInterrupt):
         go(Pieces(stop_at=4))
@@ -76,24 +101,35 @@ def test_a_run_that_goes_on_tells_what_was_before_it_stopped(simulated: Simulate
 
 
 def test_only_what_is_new_is_told_and_rounds_are_left_empty(simulated: Simulated):
-    """One evaluation of two runs, whose tables and losses are their numbers; the caller's order is the other way round."""
+    """One evaluation of two runs, whose tables and losses are their numbers; the caller's order is
+    the other way round.
+    """
     federation, told = simulated.federation, Pieces()
     panel = np.array([5, 0])
     feed = EvaluationFeed(told, federation, panel, [1, 0])
-    losses = np.stack([np.arange(7.0), np.arange(7.0) * 2], axis=1)[None]  # owners: three splits of two clients, and the central rows
-    tables = np.tile(np.arange(7)[None, :, None, None, None, None], (1, 1, 2, 3, 3, 2)) * np.array([1, 10])
+    # owners: three splits of two clients, and the central rows
+    losses = np.stack([np.arange(7.0), np.arange(7.0) * 2], axis=1)[None]
+    tables = np.tile(np.arange(7)[None, :, None, None, None, None], (1, 1, 2, 3, 3, 2)) * np.array(
+        [1, 10]
+    )
     pieces = [[np.array([3])], [tables], [losses], [np.zeros((1, 0, 2), int)]]
     feed.send(pieces)
     feed.send(pieces)
     assert len(told.told) == 1, "nothing new, nothing told"
     second, first = told.told[0]
     counts = [federation.split(split).counts[panel] for split in SPLITS]
-    expected = np.array([k / n if n else np.nan for k, n in enumerate(np.concatenate(counts))]).reshape(3, 2)
+    expected = np.array(
+        [k / n if n else np.nan for k, n in enumerate(np.concatenate(counts))]
+    ).reshape(3, 2)
     np.testing.assert_allclose(first.losses[0], expected, rtol=1e-6)
     np.testing.assert_allclose(second.losses[0], 2 * expected, rtol=1e-6)
     assert first.tables[0, :, :, 0, 0, 0].tolist() == [[0, 1], [2, 3], [4, 5]]
     assert (second.central == 60).all()
-    assert (first.cohort.shape, first.weights.shape, first.excluded.tolist()) == ((0, 0), (0, 0), [0] * 6)
+    assert (first.cohort.shape, first.weights.shape, first.excluded.tolist()) == (
+        (0, 0),
+        (0, 0),
+        [0] * 6,
+    )
     assert (first.upload, first.download, first.model) == (0, 0, None)
     assert first.choice is NO_CHOICE
     feed.send([[*own, *own] for own in pieces])

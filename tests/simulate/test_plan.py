@@ -21,19 +21,40 @@ NOBODY = 13  # the row of padding
 
 def federation(sizes: Sequence[int] = SIZES) -> Federation:
     x = np.zeros((sum(sizes), 1), np.float32)
-    made = Federation.from_arrays(x, np.arange(len(x)) % 2, np.repeat(np.arange(len(sizes)), sizes), shares=(1.0, 0.0))
+    made = Federation.from_arrays(
+        x, np.arange(len(x)) % 2, np.repeat(np.arange(len(sizes)), sizes), shares=(1.0, 0.0)
+    )
     return replace(made, train=Ragged(np.arange(len(x)), made.train.offsets))  # in order
 
 
 def planner(
-    *selects: Select, sizes: Sequence[int] = SIZES, epochs: int = 1, max_steps: int = 0, dropout: float = 0.0, **more: Any
+    *selects: Select,
+    sizes: Sequence[int] = SIZES,
+    epochs: int = 1,
+    max_steps: int = 0,
+    dropout: float = 0.0,
+    **more: Any,
 ) -> Planner:
     work = LocalTraining(epochs=epochs, batch_size=2, max_steps=max_steps, shuffle=False)
-    return Planner(federation(sizes), work, selects or (Full(),), seeds=Seeds(cohort=5), dropout=dropout, **more)
+    return Planner(
+        federation(sizes),
+        work,
+        selects or (Full(),),
+        seeds=Seeds(cohort=5),
+        dropout=dropout,
+        **more,
+    )
 
 
 def block(plan: Planner, start: int, stop: int, rounds: int, steps: int) -> Block:
-    return plan.block(start, stop, rounds=rounds, steps=steps, stops=np.array([stop - start]), evaluate=np.array([False]))
+    return plan.block(
+        start,
+        stop,
+        rounds=rounds,
+        steps=steps,
+        stops=np.array([stop - start]),
+        evaluate=np.array([False]),
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,15 +66,24 @@ def block(plan: Planner, start: int, stop: int, rounds: int, steps: int) -> Bloc
         ([2, 4], 2, [(4, [1]), (2, [0])]),
     ],
 )
-def test_the_longest_visit_goes_first_to_the_lane_with_the_least_to_do(steps: list[int], lanes: int, dealt: list):
+def test_the_longest_visit_goes_first_to_the_lane_with_the_least_to_do(
+    steps: list[int], lanes: int, dealt: list
+):
     assert deal(np.array(steps), lanes) == dealt
 
 
 @pytest.mark.parametrize(
     "options, steps",
-    [({}, [4, 1, 2]), ({"epochs": 3}, [12, 3, 6]), ({"max_steps": 2}, [2, 1, 2]), ({"max_steps": 5, "epochs": 3}, [5, 3, 5])],
+    [
+        ({}, [4, 1, 2]),
+        ({"epochs": 3}, [12, 3, 6]),
+        ({"max_steps": 2}, [2, 1, 2]),
+        ({"max_steps": 5, "epochs": 3}, [5, 3, 5]),
+    ],
 )
-def test_a_clients_steps_are_its_batches_of_all_epochs_up_to_the_limit(options: dict[str, Any], steps: list[int]):
+def test_a_clients_steps_are_its_batches_of_all_epochs_up_to_the_limit(
+    options: dict[str, Any], steps: list[int]
+):
     assert planner(**options).steps.tolist() == steps
 
 
@@ -62,13 +92,16 @@ def test_a_clients_steps_are_its_batches_of_all_epochs_up_to_the_limit(options: 
     [
         ((Full(),), 3),
         ((Uniform(clients=2),), 2),
-        ((Weighted(clients=9, replace=True),), 9),  # one sampling may have more slots than there are clients
+        # one sampling may have more slots than there are clients
+        ((Weighted(clients=9, replace=True),), 9),
         ((Uniform(clients=1), Weighted(clients=1)), 2),
         ((Uniform(clients=2), Weighted(clients=2)), 3),  # everybody, once
         ((Full(), Uniform(clients=1)), 3),
     ],
 )
-def test_there_is_a_slot_for_everyone_whom_some_sampling_may_choose(selects: tuple[Select, ...], slots: int):
+def test_there_is_a_slot_for_everyone_whom_some_sampling_may_choose(
+    selects: tuple[Select, ...], slots: int
+):
     assert planner(*selects).slots == slots
 
 
@@ -83,17 +116,26 @@ def test_there_is_a_slot_for_everyone_whom_some_sampling_may_choose(selects: tup
         (Weighted(clients=3, replace=True), {"lanes": 2}, 8),  # 4 + 4 | 4
         (Weighted(clients=3, replace=True), {"lanes": 3}, 4),
         (Weighted(clients=4, replace=True), {"lanes": 2, "devices": 2}, 4),  # four lanes in all
-        (Full(), {"lanes": 1, "devices": 2}, 7),  # on each of two devices one after another: as if on one
+        # on each of two devices one after another: as if on one
+        (Full(), {"lanes": 1, "devices": 2}, 7),
     ],
 )
-def test_the_longest_round_is_that_of_the_longest_clients(select: Select, options: dict[str, Any], most: int):
+def test_the_longest_round_is_that_of_the_longest_clients(
+    select: Select, options: dict[str, Any], most: int
+):
     assert planner(select, **options).most_steps_per_round == most
 
 
 def test_a_usual_round_is_a_little_longer_than_the_average_and_never_longer_than_the_longest():
     unequal = (18, 2, 2, 2)  # 9, 1, 1 and 1 steps: 3 on average
-    assert planner(Uniform(clients=2), sizes=unequal).usual_steps_per_round == int(1.1 * 2 * 3) + 1 == 7
-    assert planner(Uniform(clients=2), sizes=unequal, lanes=2).usual_steps_per_round == 9, "lanes are fitted by the longest round"
+    assert (
+        planner(Uniform(clients=2), sizes=unequal).usual_steps_per_round
+        == int(1.1 * 2 * 3) + 1
+        == 7
+    )
+    assert planner(Uniform(clients=2), sizes=unequal, lanes=2).usual_steps_per_round == 9, (
+        "lanes are fitted by the longest round"
+    )
     assert planner(Uniform(clients=2), sizes=(4, 4)).usual_steps_per_round == 4
     assert planner(Uniform(clients=1), sizes=(4, 2)).usual_steps_per_round == 2
 
@@ -108,8 +150,12 @@ def test_a_sampling_that_is_one_of_several_chooses_whom_it_would_choose_alone():
         wanted = sorted({int(k) for own in alone for k in own[t]})
         assert both.cohort[t, : len(wanted)].tolist() == wanted
         for i, own in enumerate(alone):
-            assert both.samplings[t, :, i].tolist() == [k in own[t] for k in wanted] + [False] * (3 - len(wanted))
-        assert both.returned[t].tolist() == [True] * len(wanted) + [False] * (3 - len(wanted)), "a slot that nobody needs stays empty"
+            assert both.samplings[t, :, i].tolist() == [k in own[t] for k in wanted] + [False] * (
+                3 - len(wanted)
+            )
+        assert both.returned[t].tolist() == [True] * len(wanted) + [False] * (3 - len(wanted)), (
+            "a slot that nobody needs stays empty"
+        )
         idle += 3 - len(wanted)
     assert 0 < idle < 6
     assert planner(few).cohorts(0, 2).samplings is None
@@ -136,7 +182,9 @@ def test_one_round_fits_always_and_all_where_there_is_room_for_the_longest():
     assert planner().fit_rounds(2, 6, 27) == 5
     assert planner().fit_rounds(2, 6, 28) == 6
     assert planner().fit_rounds(2, 6, 10**6) == 6
-    assert planner(lanes=2).fit_rounds(2, 6, 16) == 6, "side by side a round takes four steps at most"
+    assert planner(lanes=2).fit_rounds(2, 6, 16) == 6, (
+        "side by side a round takes four steps at most"
+    )
 
 
 def test_a_block_has_its_clients_rows_in_turn_and_padding_after_them():
@@ -154,7 +202,9 @@ def test_a_block_has_its_clients_rows_in_turn_and_padding_after_them():
 
 def test_what_does_not_fit_is_refused_and_what_just_fits_is_not():
     assert block(planner(), 0, 2, rounds=2, steps=14).first_step[-1] == 14
-    with pytest.raises(ValueError, match=r"^Rounds from 0 take 14 steps, but at most 13 were expected\."):
+    with pytest.raises(
+        ValueError, match=r"^Rounds from 0 take 14 steps, but at most 13 were expected\."
+    ):
         block(planner(), 0, 2, rounds=2, steps=13)
 
 
@@ -164,12 +214,22 @@ def test_lanes_take_the_same_batches_side_by_side():
     assert lanes is not None
     assert len(made.rows) == 0
     assert lanes.first_step.tolist() == [0, 4, 8, 8]
-    # The longest client has the first lane; in the second the one of two steps comes before the one of one.
+    # The longest client has the first lane; in the second the one of two steps comes before the one
+    # of one.
     assert lanes.slot.tolist() == [[0, 2], [0, 2], [0, 1], [0, 3]] * 2 + [[3, 3]] * 2
-    assert lanes.starts.tolist() == [[True, True], [False, False], [False, True], [False, False]] * 2 + [[False, False]] * 2
-    assert lanes.ends.tolist() == [[False, False], [False, True], [False, True], [True, False]] * 2 + [[False, False]] * 2
+    assert (
+        lanes.starts.tolist()
+        == [[True, True], [False, False], [False, True], [False, False]] * 2 + [[False, False]] * 2
+    )
+    assert (
+        lanes.ends.tolist()
+        == [[False, False], [False, True], [False, True], [True, False]] * 2 + [[False, False]] * 2
+    )
     second = [[9, 10], [11, 12], [7, 8], [NOBODY, NOBODY]]
-    assert lanes.rows[:, 0].tolist() == [[0, 1], [2, 3], [4, 5], [6, NOBODY]] * 2 + [[NOBODY, NOBODY]] * 2
+    assert (
+        lanes.rows[:, 0].tolist()
+        == [[0, 1], [2, 3], [4, 5], [6, NOBODY]] * 2 + [[NOBODY, NOBODY]] * 2
+    )
     assert lanes.rows[:, 1].tolist() == second * 2 + [[NOBODY, NOBODY]] * 2
 
 
@@ -179,7 +239,8 @@ def test_lanes_take_the_same_batches_side_by_side():
         ({"devices": 2}, [[0, 3, 3], [2, 1, 3]]),
         ({"devices": 3}, [[0, 3, 3], [2, 3, 3], [1, 3, 3]]),
         ({"devices": 4}, [[0, 3, 3], [2, 3, 3], [1, 3, 3], [3, 3, 3]]),
-        ({"devices": 2, "lanes": 2}, [[0, 2, 3], [1, 3, 3]]),  # the first two of four lanes, and the others
+        # the first two of four lanes, and the others
+        ({"devices": 2, "lanes": 2}, [[0, 2, 3], [1, 3, 3]]),
     ],
 )
 def test_each_device_visits_the_clients_of_its_own_lanes(options: dict[str, Any], turns: list):
@@ -207,7 +268,11 @@ def test_any_share_below_one_may_drop_out(dropout: float):
 def test_rows_that_are_held_for_a_block_are_read_from_their_place():
     """Clients 2 and 0 lie in a table of their own, in the order of their first visits."""
     tables = Tables(np.zeros((12, 1)), np.zeros(12, int), np.zeros(12, int), None)
-    held = BlockData(np.array([2, 0], np.int32), Ragged(np.arange(11, dtype=np.int32), np.array([0, 4, 11])), tables)
+    held = BlockData(
+        np.array([2, 0], np.int32),
+        Ragged(np.arange(11, dtype=np.int32), np.array([0, 4, 11])),
+        tables,
+    )
     assert held.padding == 11
     assert held.position(np.array([[0, 2], [2, 2]])).tolist() == [[1, 0], [0, 0]]
 
@@ -231,7 +296,10 @@ def test_large_clients_are_copied_one_by_one(monkeypatch: pytest.MonkeyPatch):
     assert expected == [*first, first[0], [7, 8], [7, 8], *third, *third] + [[NOBODY] * 2] * 9
     for small in (0, 2, 4, 7):
         monkeypatch.setattr("evenly.simulate.schedule.SMALL", small)
-        assert block(planner(epochs=2, max_steps=5), 0, 1, rounds=1, steps=20).rows.tolist() == expected
+        assert (
+            block(planner(epochs=2, max_steps=5), 0, 1, rounds=1, steps=20).rows.tolist()
+            == expected
+        )
 
 
 def test_a_last_epoch_that_is_cut_short_leaves_the_padding_alone():
@@ -252,15 +320,33 @@ def test_a_last_epoch_that_is_cut_short_leaves_the_padding_alone():
     ],
 )
 def test_enough_small_clients_are_shuffled_together(
-    monkeypatch: pytest.MonkeyPatch, enough: int, longest: int, small: int, epochs: int, together: list[list[int]]
+    monkeypatch: pytest.MonkeyPatch,
+    enough: int,
+    longest: int,
+    small: int,
+    epochs: int,
+    together: list[list[int]],
 ):
     work = LocalTraining(epochs=epochs, batch_size=2)
-    plan = lambda: block(Planner(federation(), work, [Full()], seeds=Seeds(), dropout=0.0), 4, 5, rounds=1, steps=14)  # noqa: E731
+
+    def plan():
+        return block(
+            Planner(federation(), work, [Full()], seeds=Seeds(), dropout=0.0),
+            4,
+            5,
+            rounds=1,
+            steps=14,
+        )
+
     expected, seen, really = plan().rows, [], randomness.shuffle_each
     monkeypatch.setattr("evenly.simulate.schedule.SMALL", small)
     monkeypatch.setattr(randomness, "LONGEST", longest)
     monkeypatch.setattr(randomness, "ENOUGH", enough)
     monkeypatch.setattr(randomness, "like_numpy", lambda: True)
-    monkeypatch.setattr(randomness, "shuffle_each", lambda *given, **counter: seen.append(given[3].tolist()) or really(*given, **counter))
+    monkeypatch.setattr(
+        randomness,
+        "shuffle_each",
+        lambda *given, **counter: seen.append(given[3].tolist()) or really(*given, **counter),
+    )
     np.testing.assert_array_equal(plan().rows, expected)
     assert seen == together

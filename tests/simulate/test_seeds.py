@@ -15,15 +15,28 @@ from tests.simulations import Simulated, algorithms, flat, same_bits
 TEXT, ROUNDS = "q-fedavg(q=1)", 12
 
 
-def plan(federation: Federation, seeds: Seeds, select=None, text: str = "fedavg(epochs=2)", dropout: float = 0.0) -> Planner:
+def plan(
+    federation: Federation,
+    seeds: Seeds,
+    select=None,
+    text: str = "fedavg(epochs=2)",
+    dropout: float = 0.0,
+) -> Planner:
     (algorithm,) = algorithms(text)
-    return Planner(federation, algorithm.work, [select or algorithm.select], seeds=seeds, dropout=dropout)
+    return Planner(
+        federation, algorithm.work, [select or algorithm.select], seeds=seeds, dropout=dropout
+    )
 
 
 def block(planner: Planner, start: int, stop: int) -> Block:
     rounds = stop - start
     return planner.block(
-        start, stop, rounds=rounds, steps=rounds * planner.most_steps_per_round, stops=np.array([rounds]), evaluate=np.array([True])
+        start,
+        stop,
+        rounds=rounds,
+        steps=rounds * planner.most_steps_per_round,
+        stops=np.array([rounds]),
+        evaluate=np.array([True]),
     )
 
 
@@ -42,10 +55,15 @@ def test_the_batch_seed_changes_batches_only(simulated: Simulated):
     assert np.abs(flat(base.model) - flat(other.model)).max() > 1e-4
 
 
-def test_the_cohort_seed_changes_cohorts_but_not_a_clients_batches(simulated: Simulated, tiny: Federation):
+def test_the_cohort_seed_changes_cohorts_but_not_a_clients_batches(
+    simulated: Simulated, tiny: Federation
+):
     base, other = simulated(TEXT, ROUNDS), simulated(TEXT, ROUNDS, seeds=Seeds(cohort=1))
     assert (base.cohort != other.cohort).any()
-    one, two = batches(plan(tiny, Seeds()), 0, ROUNDS), batches(plan(tiny, Seeds(cohort=1)), 0, ROUNDS)
+    one, two = (
+        batches(plan(tiny, Seeds()), 0, ROUNDS),
+        batches(plan(tiny, Seeds(cohort=1)), 0, ROUNDS),
+    )
     shared = one.keys() & two.keys()
     assert shared
     assert one.keys() != two.keys()
@@ -54,7 +72,9 @@ def test_the_cohort_seed_changes_cohorts_but_not_a_clients_batches(simulated: Si
 
 def test_the_model_seed_changes_the_first_model_only(tiny: Federation):
     task = MLP(features=5, classes=3, hidden=(4,))
-    base, other = (simulate(task, tiny, algorithms("fedavg"), 2, seeds=Seeds(model=m))[0] for m in (0, 1))
+    base, other = (
+        simulate(task, tiny, algorithms("fedavg"), 2, seeds=Seeds(model=m))[0] for m in (0, 1)
+    )
     np.testing.assert_array_equal(base.cohort, other.cohort)
     assert (base.losses[0] != other.losses[0]).any()
 
@@ -115,9 +135,15 @@ def test_a_plan_does_not_depend_on_where_it_is_cut(tiny: Federation, cut: int):
 
 def test_dropping_out_is_a_matter_of_round_and_client(tiny: Federation):
     # The same client in the same round drops out or not whatever the sampling around it.
-    full, some = (plan(tiny, Seeds(), s, dropout=0.5).cohorts(0, 40) for s in (Full(), Weighted(clients=3)))
-    everyone = {(t, k): bool(r) for t in range(40) for k, r in zip(full[0][t], full[1][t], strict=True)}
-    assert all(everyone[t, k] == r for t in range(40) for k, r in zip(some[0][t], some[1][t], strict=True))
+    full, some = (
+        plan(tiny, Seeds(), s, dropout=0.5).cohorts(0, 40) for s in (Full(), Weighted(clients=3))
+    )
+    everyone = {
+        (t, k): bool(r) for t in range(40) for k, r in zip(full[0][t], full[1][t], strict=True)
+    }
+    assert all(
+        everyone[t, k] == r for t in range(40) for k, r in zip(some[0][t], some[1][t], strict=True)
+    )
     assert 0.4 < np.mean(list(everyone.values())) < 0.6
 
 
@@ -131,11 +157,17 @@ def test_who_drops_out_trains_nothing(tiny: Federation):
 
 def test_drop_out_must_leave_somebody(simulated: Simulated):
     for wrong in (1.0, -0.1):
-        with pytest.raises(ValueError, match=rf"^dropout must be at least 0 and below 1, got {wrong}\.$"):
+        with pytest.raises(
+            ValueError, match=rf"^dropout must be at least 0 and below 1, got {wrong}\.$"
+        ):
             simulate(simulated.task, simulated.federation, algorithms(TEXT), 2, dropout=wrong)
 
 
-@pytest.mark.parametrize("select", [Full(), Weighted(clients=2), Weighted(clients=9, replace=True)], ids=["full", "two", "replaced"])
+@pytest.mark.parametrize(
+    "select",
+    [Full(), Weighted(clients=2), Weighted(clients=9, replace=True)],
+    ids=["full", "two", "replaced"],
+)
 def test_planned_steps_fit_their_bound(tiny: Federation, select):
     planner = plan(tiny, Seeds(), select)
     for t in range(30):
@@ -143,7 +175,9 @@ def test_planned_steps_fit_their_bound(tiny: Federation, select):
         assert made.first_step[-1] <= planner.most_steps_per_round
 
 
-@pytest.mark.parametrize("settings", ["epochs=1", "epochs=3", "epochs=2, max_steps=3", "epochs=2, batch_size=1000"])
+@pytest.mark.parametrize(
+    "settings", ["epochs=1", "epochs=3", "epochs=2, max_steps=3", "epochs=2, batch_size=1000"]
+)
 @pytest.mark.parametrize("small", [0, 20, 128])
 @pytest.mark.parametrize("enough", [1, 10**6], ids=["together", "one by one"])
 def test_a_visits_batches_are_those_that_the_client_draws_by_itself(
@@ -155,8 +189,9 @@ def test_a_visits_batches_are_those_that_the_client_draws_by_itself(
     (method,) = algorithms(f"fedavg({settings})")
     for (t, client), found in batches(planner, 2, 5).items():
         own = randomness.batches(
-            tiny.train.of(client), method.work.batch_size, epochs=method.work.epochs, shuffle=randomness.generator(3, "batches", t, client),
-            padding=len(tiny.y), most=method.work.max_steps or None,
+            tiny.train.of(client), method.work.batch_size, epochs=method.work.epochs,
+            shuffle=randomness.generator(3, "batches", t, client), padding=len(tiny.y),
+            most=method.work.max_steps or None,
         )  # fmt: skip
         assert found == own.tolist()
 
@@ -174,13 +209,21 @@ def test_rounds_fit_into_the_steps_that_there_is_room_for(tiny: Federation):
     planner = plan(tiny, Seeds(), Weighted(clients=2), dropout=0.3)
     loads = [int(planner.steps[planner.cohorts(t, t + 1).cohort].sum()) for t in range(20)]
     assert len(set(loads)) > 2
-    for room in (planner.most_steps_per_round, sum(loads[4:9]), sum(loads[4:9]) + 1, sum(loads[4:]), 10**6):
+    for room in (
+        planner.most_steps_per_round,
+        sum(loads[4:9]),
+        sum(loads[4:9]) + 1,
+        sum(loads[4:]),
+        10**6,
+    ):
         fresh = plan(tiny, Seeds(), Weighted(clients=2), dropout=0.3)
         stop = fresh.fit_rounds(4, 20, room)
         assert stop > 4
         assert sum(loads[4:stop]) <= room
         assert stop == 20 or sum(loads[4 : stop + 1]) > room
-        assert block(fresh, stop, 20).cohort.tolist() == [planner.cohorts(t, t + 1).cohort[0].tolist() for t in range(stop, 20)]
+        assert block(fresh, stop, 20).cohort.tolist() == [
+            planner.cohorts(t, t + 1).cohort[0].tolist() for t in range(stop, 20)
+        ]
 
 
 def test_a_sampling_that_draws_a_client_twice_must_say_so(tiny: Federation):
@@ -195,5 +238,11 @@ def test_a_sampling_that_draws_a_client_twice_must_say_so(tiny: Federation):
 
     planner = plan(tiny, Seeds(), Thrice())
     assert planner.fit_rounds(0, 2, planner.most_steps_per_round) == 1
-    with pytest.raises(ValueError, match=r"^Rounds from 0 take \d+ steps, but at most \d+ were expected\. .* attribute replace = True\.$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^Rounds from 0 take \d+ steps, but at most \d+ were expected\. .* attribute replace ="
+            r" True\.$"
+        ),
+    ):
         block(planner, 0, 1)

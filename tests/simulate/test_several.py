@@ -1,4 +1,6 @@
-"""Runs that keep several models: who is counted in which model, and what a round without anybody leaves."""
+"""Runs that keep several models: who is counted in which model, and what a round without anybody
+leaves.
+"""
 
 from typing import Any
 
@@ -16,8 +18,12 @@ from evenly.types import Seeds
 from tests.simulations import algorithms, flat
 
 
-def test_a_round_in_which_nobody_returns_changes_neither_models_nor_choices(tiny: Federation, task: Softmax):
-    """Linear models start equal: clients keep the model drawn for them until some model has been trained."""
+def test_a_round_in_which_nobody_returns_changes_neither_models_nor_choices(
+    tiny: Federation, task: Softmax
+):
+    """Linear models start equal: clients keep the model drawn for them until some model has been
+    trained.
+    """
     (trace,) = simulate(task, tiny, algorithms("ifca(groups=2)"), 1, dropout=0.99)
     assert not trace.weights.any(), "this seed loses everybody"
     drawn = drawn_groups(tiny.clients, 2, Seeds().cohort)
@@ -45,9 +51,17 @@ class Passing:
 
 
 @pytest.mark.parametrize("server, model, after", [(None, 7.0, 10), (Halving(), 6.0, 11)])
-def test_the_server_moves_the_model_along_the_change_or_adds_it(server: Any, model: float, after: int):
+def test_the_server_moves_the_model_along_the_change_or_adds_it(
+    server: Any, model: float, after: int
+):
     signals: Any = None
-    found = move_model(RuleGroup(Passing(), server), (2, 10), (jnp.float32(5.0), jnp.float32(2.0)), signals, signals)  # pyright: ignore[reportArgumentType]
+    found = move_model(
+        RuleGroup(Passing(), server),
+        (2, 10),
+        (jnp.float32(5.0), jnp.float32(2.0)),
+        signals,
+        signals,
+    )  # pyright: ignore[reportArgumentType]
     assert found == (model, 6, after)
 
 

@@ -1,4 +1,6 @@
-"""How many lanes and devices there are, at the sizes where the answer changes. GPUs are pretended: only the choice is tested."""
+"""How many lanes and devices there are, at the sizes where the answer changes. GPUs are pretended:
+only the choice is tested.
+"""
 
 from typing import Any
 
@@ -8,7 +10,13 @@ import pytest
 
 from evenly.models import MLP, LinearSVM, Logistic, Softmax
 from evenly.simulate import layout, program
-from evenly.simulate.layout import RunGroup, choose_lanes, choose_strides, group_runs, worth_batching
+from evenly.simulate.layout import (
+    RunGroup,
+    choose_lanes,
+    choose_strides,
+    group_runs,
+    worth_batching,
+)
 from evenly.simulate.program import fuses_loops
 from evenly.simulate.schedule import block_rounds
 from tests.simulations import algorithms
@@ -39,7 +47,9 @@ def pretend(patch: pytest.MonkeyPatch, backend: str, devices: int = 1, **limits:
         ("cpu", 0, 1, 1),
     ],
 )
-def test_models_of_a_size_are_spread_over_all_gpus(monkeypatch: pytest.MonkeyPatch, backend: str, limit: int, runs: int, used: int):
+def test_models_of_a_size_are_spread_over_all_gpus(
+    monkeypatch: pytest.MonkeyPatch, backend: str, limit: int, runs: int, used: int
+):
     pretend(monkeypatch, backend, 4, DEVICES_BYTES=limit)
     run_group = group_runs(algorithms("q-fedavg(q=[0, 1])" if runs == 2 else "fedavg"))
     assert choose_lanes(TASK, run_group, 8, lanes=1, devices=0) == (1, used)
@@ -62,22 +72,45 @@ def test_models_of_a_size_are_spread_over_all_gpus(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_lanes_are_as_many_as_asked_for_or_fill_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, plain: RunGroup, backend: str, limit: int, slots: int, asked: int, lanes: int
+    monkeypatch: pytest.MonkeyPatch,
+    plain: RunGroup,
+    backend: str,
+    limit: int,
+    slots: int,
+    asked: int,
+    lanes: int,
 ):
     pretend(monkeypatch, backend, LANE_BYTES=limit)
     assert choose_lanes(TASK, plain, slots, lanes=asked, devices=1) == (lanes, 1)
 
 
-@pytest.mark.parametrize("slots, devices, found", [(7, 2, (4, 2)), (8, 2, (4, 2)), (7, 3, (3, 3)), (2, 3, (1, 2)), (1, 4, (1, 1))])
-def test_lanes_are_those_of_each_device(monkeypatch: pytest.MonkeyPatch, plain: RunGroup, slots: int, devices: int, found: tuple[int, int]):
+@pytest.mark.parametrize(
+    "slots, devices, found",
+    [(7, 2, (4, 2)), (8, 2, (4, 2)), (7, 3, (3, 3)), (2, 3, (1, 2)), (1, 4, (1, 1))],
+)
+def test_lanes_are_those_of_each_device(
+    monkeypatch: pytest.MonkeyPatch,
+    plain: RunGroup,
+    slots: int,
+    devices: int,
+    found: tuple[int, int],
+):
     pretend(monkeypatch, "gpu", 4)
     assert choose_lanes(TASK, plain, slots, lanes=0, devices=devices) == found
 
 
 @pytest.mark.parametrize("devices", [-1, 5])
-def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch, plain: RunGroup, devices: int):
+def test_devices_that_are_not_there_are_refused(
+    monkeypatch: pytest.MonkeyPatch, plain: RunGroup, devices: int
+):
     pretend(monkeypatch, "gpu", 4)
-    with pytest.raises(ValueError, match=rf"^devices must be between 0 \(choose\) and 4, as many as JAX has here, got {devices}\.$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^devices must be between 0 \(choose\) and 4, as many as JAX has here, got"
+            rf" {devices}\.$"
+        ),
+    ):
         choose_lanes(TASK, plain, 9, lanes=0, devices=devices)
 
 
@@ -85,12 +118,15 @@ def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch,
     "text, found",
     [
         ("fedmgda", (1, 1)),  # vectors are kept one by one
-        ("ditto+weighted(clients=3, replace=true)", (5, 1)),  # a second visit reads what the first one left
+        # a second visit reads what the first one left
+        ("ditto+weighted(clients=3, replace=true)", (5, 1)),
         ("ditto", (5, 2)),
         ("fedavg+weighted(clients=3, replace=true)", (5, 2)),  # nothing is left to read
     ],
 )
-def test_only_visits_that_depend_on_each_other_stay_on_one_device(monkeypatch: pytest.MonkeyPatch, text: str, found: tuple[int, int]):
+def test_only_visits_that_depend_on_each_other_stay_on_one_device(
+    monkeypatch: pytest.MonkeyPatch, text: str, found: tuple[int, int]
+):
     pretend(monkeypatch, "cpu", 4)
     assert choose_lanes(TASK, group_runs(algorithms(text)), 12, lanes=5, devices=2) == found
 
@@ -108,21 +144,38 @@ def test_only_visits_that_depend_on_each_other_stay_on_one_device(monkeypatch: p
     ],
 )
 def test_short_steps_follow_one_another_unasked(
-    monkeypatch: pytest.MonkeyPatch, lanes: int, runs: int, limit: int, steps: list[int], found: tuple[int, int, int]
+    monkeypatch: pytest.MonkeyPatch,
+    lanes: int,
+    runs: int,
+    limit: int,
+    steps: list[int],
+    found: tuple[int, int, int],
 ):
     pretend(monkeypatch, "gpu", DEVICES_BYTES=limit)
     assert choose_strides(TASK, runs, lanes, np.array(steps)) == found
 
 
 @pytest.mark.parametrize(
-    "rounds, small, room", [(100, True, 25), (101, True, 26), (32, True, 8), (33, True, 9), (1, True, 8), (100, False, 1024)]
+    "rounds, small, room",
+    [
+        (100, True, 25),
+        (101, True, 26),
+        (32, True, 8),
+        (33, True, 9),
+        (1, True, 8),
+        (100, False, 1024),
+    ],
 )
 def test_a_run_of_small_steps_has_four_blocks(rounds: int, small: bool, room: int):
     assert block_rounds(rounds, small) == room
 
 
-@pytest.mark.parametrize("task", [TASK, Logistic(features=7), LinearSVM(features=7)], ids=["softmax", "logistic", "svm"])
-def test_small_steps_of_linear_models_are_compiled_as_one_function(monkeypatch: pytest.MonkeyPatch, task: Any):
+@pytest.mark.parametrize(
+    "task", [TASK, Logistic(features=7), LinearSVM(features=7)], ids=["softmax", "logistic", "svm"]
+)
+def test_small_steps_of_linear_models_are_compiled_as_one_function(
+    monkeypatch: pytest.MonkeyPatch, task: Any
+):
     monkeypatch.setattr(program, "can_fuse_loops", lambda: True)
     monkeypatch.setattr(program, "MOST_TERMS", 3 * 5 * NUMBERS)
     assert fuses_loops(task, 3, 5, 1)

@@ -16,7 +16,13 @@ from tests.simulations import Simulated, algorithms
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_visit_is_the_first_steps_of_the_whole_one(simulated: Simulated, limit: int, epochs: int):
     limited, whole = (
-        visits(simulated.federation, algorithms(f"fedavg(epochs={epochs}, max_steps={steps})+full")[0], 2, Seeds(), 0.0)
+        visits(
+            simulated.federation,
+            algorithms(f"fedavg(epochs={epochs}, max_steps={steps})+full")[0],
+            2,
+            Seeds(),
+            0.0,
+        )
         for steps in (limit, 0)
     )
     cut = 0
@@ -44,6 +50,10 @@ def test_the_stochastic_form_of_afl_takes_one_step_of_one_client(simulated: Simu
 def test_a_limit_is_a_whole_number(value: float):
     for name in ("fedavg", "ditto"):
         with pytest.raises(
-            ValueError, match=rf"^{name}: max_steps must be a whole number of at least 0, got {value}\. Meaning: local steps"
+            ValueError,
+            match=(
+                rf"^{name}: max_steps must be a whole number of at least 0, got {value}\. Meaning:"
+                r" local steps"
+            ),
         ):
             algorithm(f"{name}(max_steps={value})")

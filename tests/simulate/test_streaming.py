@@ -1,4 +1,6 @@
-"""Data that stay on the host: the same results, to the bit, as with all of them on the device; and only a panel evaluated."""
+"""Data that stay on the host: the same results, to the bit, as with all of them on the device; and
+only a panel evaluated.
+"""
 
 from pathlib import Path
 
@@ -41,22 +43,38 @@ def crowd() -> Federation:
 
 def run(federation: Federation, methods: str, rounds: int = 7, **more: object) -> list[Trace]:
     task = Softmax(features=5, classes=3)
-    return simulate(task, federation, algorithms(methods), rounds, seeds=Seeds.all(1), evaluate_every=3, dropout=0.2, **more)  # type: ignore[arg-type]
+    return simulate(
+        task,
+        federation,
+        algorithms(methods),
+        rounds,
+        seeds=Seeds.all(1),
+        evaluate_every=3,
+        dropout=0.2,
+        **more,
+    )  # type: ignore[arg-type]
 
 
 def same_training(a: Trace, b: Trace, *, stepped: bool = False) -> None:
-    """To the bit, but for what other programs may round differently: losses that are only reported, and a server's optimiser."""
+    """To the bit, but for what other programs may round differently: losses that are only reported,
+    and a server's optimiser.
+    """
     np.testing.assert_allclose(a.losses, b.losses, rtol=1e-6)
     if stepped:
-        jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), a.model, b.model)
+        jax.tree.map(
+            lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), a.model, b.model
+        )
         a = a._replace(model=b.model)
     same_bits(a._replace(losses=b.losses), b)
 
 
-@pytest.mark.parametrize("methods", [*METHODS, *(pytest.param(text, marks=pytest.mark.slow) for text in LESS_OFTEN)])
+@pytest.mark.parametrize(
+    "methods", [*METHODS, *(pytest.param(text, marks=pytest.mark.slow) for text in LESS_OFTEN)]
+)
 def test_streamed_equals_resident(crowd: Federation, methods: str, monkeypatch: pytest.MonkeyPatch):
     resident = run(crowd, methods, stream=False)
-    monkeypatch.setattr(streaming, "PIECE_BYTES", 20 * 60)  # some rounds a block, a client or a few an evaluation
+    # some rounds a block, a client or a few an evaluation
+    monkeypatch.setattr(streaming, "PIECE_BYTES", 20 * 60)
     streamed = run(crowd, methods, stream=True)
     for one, other in zip(resident, streamed, strict=True):
         same_training(one, other, stepped="server" in methods)
@@ -69,7 +87,9 @@ def test_lanes_can_be_streamed(crowd: Federation, lanes: int):
     same_training(resident, streamed)
 
 
-def test_a_file_is_read_where_it_lies(crowd: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_is_read_where_it_lies(
+    crowd: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     np.save(tmp_path / "x.npy", crowd.x)
     mapped = replace(crowd, x=np.load(tmp_path / "x.npy", mmap_mode="r"))
     monkeypatch.setattr(layout, "LARGEST_RESIDENT", crowd.x.nbytes - 1)
@@ -78,7 +98,9 @@ def test_a_file_is_read_where_it_lies(crowd: Federation, tmp_path: Path, monkeyp
     same_training(one, other)
 
 
-def test_scattered_rows_are_streamed_where_few_are_needed_and_evaluations_are_rare(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
+def test_scattered_rows_are_streamed_where_few_are_needed_and_evaluations_are_rare(
+    crowd: Federation, monkeypatch: pytest.MonkeyPatch
+):
     bytes_of_row, all_rows = crowd.x.nbytes / len(crowd.x), len(crowd.x)
     three = 3 * len(crowd.train.rows) / 30  # rows of three clients
     monkeypatch.setattr(layout, "SCATTERED_BYTES", crowd.x.nbytes - 1)
@@ -92,7 +114,9 @@ def test_scattered_rows_are_streamed_where_few_are_needed_and_evaluations_are_ra
     assert not layout.faster_to_stream(crowd, 3, enough, 5)
 
 
-def test_what_is_streamed_to_be_faster_is_the_same(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_streamed_to_be_faster_is_the_same(
+    crowd: Federation, monkeypatch: pytest.MonkeyPatch
+):
     asked: list[tuple[int, int, int]] = []
 
     def yes(federation: Federation, *about: int) -> bool:
@@ -101,8 +125,15 @@ def test_what_is_streamed_to_be_faster_is_the_same(crowd: Federation, monkeypatc
 
     monkeypatch.setattr("evenly.simulate.run.faster_to_stream", yes)
     load_block = streaming.Streamed.load_block
-    monkeypatch.setattr(streaming.Streamed, "load_block", lambda self, cohort: asked.append((0, 0, 0)) or load_block(self, cohort))
-    (streamed,), (resident,) = run(crowd, "fedavg+uniform(clients=3)"), run(crowd, "fedavg+uniform(clients=3)", stream=False)
+    monkeypatch.setattr(
+        streaming.Streamed,
+        "load_block",
+        lambda self, cohort: asked.append((0, 0, 0)) or load_block(self, cohort),
+    )
+    (streamed,), (resident,) = (
+        run(crowd, "fedavg+uniform(clients=3)"),
+        run(crowd, "fedavg+uniform(clients=3)", stream=False),
+    )
     assert asked[0] == (3, 7, 4)  # clients a round, rounds, evaluations
     assert len(asked) > 1, "it was streamed"
     same_training(streamed, resident)
@@ -120,7 +151,10 @@ def test_many_cells_are_counted_piece_by_piece(crowd: Federation, monkeypatch: p
 @pytest.mark.parametrize("methods", ["q-fedavg(q=1)", "ditto"])
 def test_a_panel_is_some_of_the_clients(crowd: Federation, stream: bool, methods: str):
     panel = np.array([17, 2, 29])
-    (everyone,), (some,) = run(crowd, methods, stream=False), run(crowd, methods, stream=stream, panel=panel)
+    (everyone,), (some,) = (
+        run(crowd, methods, stream=False),
+        run(crowd, methods, stream=stream, panel=panel),
+    )
     assert some.panel is not None
     assert some.panel.tolist() == panel.tolist()
     np.testing.assert_array_equal(some.tables, everyone.tables[:, :, panel])
@@ -137,17 +171,24 @@ def test_a_panel_sees_its_own_choices(crowd: Federation):
 
 @pytest.mark.parametrize("panel", [[], [3, 3], [30], [-1], [0.5], [[1, 2]]])
 def test_a_panel_must_be_clients(crowd: Federation, panel: list[float]):
-    with pytest.raises(ValueError, match="panel must hold at least one client number from 0 to 29, none of them twice, got"):
+    with pytest.raises(
+        ValueError,
+        match="panel must hold at least one client number from 0 to 29, none of them twice, got",
+    ):
         run(crowd, "fedavg", panel=np.array(panel))
 
 
 def test_several_models_need_the_data_on_the_device(crowd: Federation):
-    with pytest.raises(ValueError, match="keeps several models, and needs the data on the device; leave stream out"):
+    with pytest.raises(
+        ValueError, match="keeps several models, and needs the data on the device; leave stream out"
+    ):
         run(crowd, "ifca(groups=2)", stream=True)
 
 
 @pytest.mark.parametrize("methods", ["ditto+uniform(clients=3)", "q-fedavg(q=[0, 1])"])
-def test_a_stopped_run_goes_on_to_the_same_bits(crowd: Federation, methods: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_stopped_run_goes_on_to_the_same_bits(
+    crowd: Federation, methods: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(schedule, "LARGEST_BLOCK_ROWS", 1)  # a round a block
 
     def stop(done: int, of: int) -> None:
@@ -158,7 +199,13 @@ def test_a_stopped_run_goes_on_to_the_same_bits(crowd: Federation, methods: str,
     with pytest.raises(KeyboardInterrupt):
         run(crowd, methods, stream=True, checkpoint=tmp_path / "half.npz", progress=stop)
     begun: list[int] = []
-    resumed = run(crowd, methods, stream=True, checkpoint=tmp_path / "half.npz", progress=lambda done, of: begun.append(done))
+    resumed = run(
+        crowd,
+        methods,
+        stream=True,
+        checkpoint=tmp_path / "half.npz",
+        progress=lambda done, of: begun.append(done),
+    )
     assert begun[0] == 5
     for one, other in zip(whole, resumed, strict=True):
         same_bits(one, other)
@@ -169,14 +216,21 @@ def test_features_in_a_file_stay_there(crowd: Federation, tmp_path: Path):
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     client = np.arange(len(crowd.y)) % 7
     assert np.shares_memory(Federation.from_arrays(mapped, crowd.y, client).x, mapped)
-    assert not np.shares_memory(Federation.from_arrays(crowd.x, crowd.y, client).x, crowd.x)  # the caller may change its own
+    # the caller may change its own
+    assert not np.shares_memory(Federation.from_arrays(crowd.x, crowd.y, client).x, crowd.x)
 
 
-def test_only_as_many_memories_are_moved_as_there_is_room_for(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
+def test_only_as_many_memories_are_moved_as_there_is_room_for(
+    crowd: Federation, monkeypatch: pytest.MonkeyPatch
+):
     moved: list[int] = []
     of = streaming.ClientMemory.of
     monkeypatch.setattr(streaming, "MEMORY_BYTES", 5 * 18 * 4)  # five softmaxes
-    monkeypatch.setattr(streaming.ClientMemory, "of", lambda kept, clients, room: moved.append(room) or of(kept, clients, room))
+    monkeypatch.setattr(
+        streaming.ClientMemory,
+        "of",
+        lambda kept, clients, room: moved.append(room) or of(kept, clients, room),
+    )
     (streamed,) = run(crowd, "ditto+uniform(clients=3)", stream=True)
     assert max(moved) == 5
     (resident,) = run(crowd, "ditto+uniform(clients=3)", stream=False)
@@ -185,17 +239,29 @@ def test_only_as_many_memories_are_moved_as_there_is_room_for(crowd: Federation,
 
 def test_a_checkpoint_holds_only_those_who_trained(tmp_path: Path):
     draw = np.random.default_rng(0)
-    many = Federation.from_arrays(draw.normal(size=(3000, 5)), draw.integers(0, 3, 3000), np.repeat(np.arange(1500), 2))
+    many = Federation.from_arrays(
+        draw.normal(size=(3000, 5)), draw.integers(0, 3, 3000), np.repeat(np.arange(1500), 2)
+    )
 
     def stop(done: int, of: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(many, "ditto+uniform(clients=2)", 1, stream=True, panel=np.array([0]), checkpoint=tmp_path / "half.npz", progress=stop)
+        run(
+            many,
+            "ditto+uniform(clients=2)",
+            1,
+            stream=True,
+            panel=np.array([0]),
+            checkpoint=tmp_path / "half.npz",
+            progress=stop,
+        )
     assert (tmp_path / "half.npz").stat().st_size < 1500 * 18 * 4
 
 
-@pytest.mark.parametrize("methods", ["fedavg+reweigh+weighted(clients=4)", "ditto+uniform(clients=3)"])
+@pytest.mark.parametrize(
+    "methods", ["fedavg+reweigh+weighted(clients=4)", "ditto+uniform(clients=3)"]
+)
 def test_bytes_weights_and_missing_splits_are_streamed_too(crowd: Federation, methods: str):
     draw = np.random.default_rng(1)
     odd = replace(

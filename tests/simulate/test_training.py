@@ -1,4 +1,6 @@
-"""The training of a cohort, in turn, in lanes and on several devices, against a plain loop over clients and batches."""
+"""The training of a cohort, in turn, in lanes and on several devices, against a plain loop over
+clients and batches.
+"""
 
 from typing import Any, NamedTuple
 
@@ -20,8 +22,8 @@ from evenly.types import Seeds, Tree
 
 RATES = np.array([1.0, 10.0], np.float32)  # of two runs
 SHAPE = Shape(
-    runs=2, bounds=(0, 2), axis=0, clients=4, groups=1, labels=2, lanes=1, stride=1, unroll=1, equal=0, devices=1, chunk=1, eval_chunk=1,
-    lists=13,
+    runs=2, bounds=(0, 2), axis=0, clients=4, groups=1, labels=2, lanes=1, stride=1, unroll=1,
+    equal=0, devices=1, chunk=1, eval_chunk=1, lists=13,
 )  # fmt: skip
 COEFFICIENTS = np.array([[1, 2], [0, 0], [3, 0], [-1, 1]], np.float32)  # [clients, runs]
 MODEL = np.array([100.0, 200.0], np.float32)
@@ -29,7 +31,9 @@ MODEL = np.array([100.0, 200.0], np.float32)
 
 @record
 class Doubling:
-    """Each step doubles a number and adds the rows of its batch: the result depends on the order and number of steps."""
+    """Each step doubles a number and adds the rows of its batch: the result depends on the order
+    and number of steps.
+    """
 
     rate: float = 1.0
     remembers: bool = static(default=True)
@@ -58,33 +62,59 @@ class Expected(NamedTuple):
 def federation(sizes: tuple[int, ...]) -> Federation:
     """Clients with these numbers of training rows; row i holds the number i + 1."""
     rows = sum(sizes)
-    made = Federation.from_arrays(np.ones((rows, 1)), np.arange(rows) % 2, np.repeat(np.arange(len(sizes)), sizes), shares=(1.0, 0.0))
+    made = Federation.from_arrays(
+        np.ones((rows, 1)),
+        np.arange(rows) % 2,
+        np.repeat(np.arange(len(sizes)), sizes),
+        shares=(1.0, 0.0),
+    )
     x = np.arange(1, rows + 1, dtype=np.float32)[:, None]
-    return replace(made, x=x, train=Ragged(np.arange(rows), np.concatenate([[0], np.cumsum(sizes)])))
+    return replace(
+        made, x=x, train=Ragged(np.arange(rows), np.concatenate([[0], np.cumsum(sizes)]))
+    )
 
 
-def cohort(sizes: tuple[int, ...], *, remembers: bool = True, dropout: float = 0.0, **shape: Any) -> Cohort:
+def cohort(
+    sizes: tuple[int, ...], *, remembers: bool = True, dropout: float = 0.0, **shape: Any
+) -> Cohort:
     """The second of two rounds in which every client takes part."""
     data = federation(sizes)
     task: Any = None
     work: Any = Doubling(remembers=remembers)
     lanes, devices = shape.get("lanes", 1), shape.get("devices", 1)
-    planner = Planner(data, work, [Full()], seeds=Seeds(), dropout=dropout, lanes=lanes, devices=devices)
+    planner = Planner(
+        data, work, [Full()], seeds=Seeds(), dropout=dropout, lanes=lanes, devices=devices
+    )
     # Room for four more steps than the rounds need, which hold padding only.
     block = planner.block(
-        0, 3, rounds=3, steps=3 * planner.most_steps_per_round + 4, stops=np.array([3], np.int32), evaluate=np.array([False])
+        0,
+        3,
+        rounds=3,
+        steps=3 * planner.most_steps_per_round + 4,
+        stops=np.array([3], np.int32),
+        evaluate=np.array([False]),
     )
     memory = jnp.arange(8.0).reshape(4, 2) if remembers else ()
     state = State(jnp.asarray(MODEL), (), (), memory, (), jnp.zeros(2, jnp.int32))
     parts = RunParts(replace(work, rate=jnp.asarray(RATES)), (), None, None)
     block = jax.tree.map(jnp.asarray, block)
-    return Cohort(SHAPE._replace(**shape), Inputs(task, parts, device_data(data, None, 1)), block, state, jnp.int32(1))
+    return Cohort(
+        SHAPE._replace(**shape),
+        Inputs(task, parts, device_data(data, None, 1)),
+        block,
+        state,
+        jnp.int32(1),
+    )
 
 
 def expected(sizes: tuple[int, ...], c: Cohort) -> Expected:
     """A loop over the clients that return, their batches and the runs."""
     vectors = np.zeros((4, 2), np.float32)
-    memory = np.array(c.state.memory) if len(jax.tree.leaves(c.state.memory)) else np.zeros((4, 2), np.float32)
+    memory = (
+        np.array(c.state.memory)
+        if len(jax.tree.leaves(c.state.memory))
+        else np.zeros((4, 2), np.float32)
+    )
     starts = np.cumsum((0, *sizes))
     for k in np.flatnonzero(np.asarray(c.block.returned[1])):
         rows = np.arange(starts[k], starts[k + 1]) + 1.0
@@ -101,11 +131,17 @@ def trained(c: Cohort, coefficients: np.ndarray = COEFFICIENTS) -> Any:
     return jax.jit(lambda factors: train_and_sum(c, factors))(coefficients)
 
 
-def check(c: Cohort, sizes: tuple[int, ...], found: Any, coefficients: np.ndarray = COEFFICIENTS) -> None:
-    """Sum, squared norms and memories of those who trained; whoever has no step to take has no norm."""
+def check(
+    c: Cohort, sizes: tuple[int, ...], found: Any, coefficients: np.ndarray = COEFFICIENTS
+) -> None:
+    """Sum, squared norms and memories of those who trained; whoever has no step to take has no
+    norm.
+    """
     vectors, memory = expected(sizes, c)
     np.testing.assert_array_equal(found.total, (coefficients * vectors).sum(0))
-    visited = vectors.any(1) & (bool(jax.tree.leaves(c.state.memory)) | (c.shape.lanes > 1) | coefficients.any(1))
+    visited = vectors.any(1) & (
+        bool(jax.tree.leaves(c.state.memory)) | (c.shape.lanes > 1) | coefficients.any(1)
+    )
     np.testing.assert_array_equal(np.asarray(found.square_norm)[visited], (vectors**2)[visited])
     if jax.tree.leaves(c.state.memory):
         np.testing.assert_array_equal(found.memory, memory)
@@ -131,9 +167,15 @@ def test_lanes_of_equal_clients_take_their_steps_without_a_condition(remembers: 
 
 
 @pytest.mark.parametrize("lanes", [3, 4])
-def test_a_simulation_that_is_done_waits_for_the_others_of_its_batch(lanes: int, monkeypatch: pytest.MonkeyPatch):
-    """Others of a batch of seeds may need more steps: those that follow belong to the next round, and must not be taken."""
-    monkeypatch.setattr(training, "batch_max", lambda value, shape: value if value.dtype == bool else value + 2)
+def test_a_simulation_that_is_done_waits_for_the_others_of_its_batch(
+    lanes: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Others of a batch of seeds may need more steps: those that follow belong to the next round,
+    and must not be taken.
+    """
+    monkeypatch.setattr(
+        training, "batch_max", lambda value, shape: value if value.dtype == bool else value + 2
+    )
     c = cohort(UNEQUAL, lanes=lanes)
     check(c, UNEQUAL, trained(c))
 
@@ -141,7 +183,9 @@ def test_a_simulation_that_is_done_waits_for_the_others_of_its_batch(lanes: int,
 def test_a_round_without_steps_leaves_no_sum_and_all_memories():
     """The steps that begin where an empty round does belong to the next round."""
     c = cohort(UNEQUAL, lanes=4)
-    lanes = c.block.lanes._replace(first_step=c.block.lanes.first_step.at[2].set(c.block.lanes.first_step[1]))
+    lanes = c.block.lanes._replace(
+        first_step=c.block.lanes.first_step.at[2].set(c.block.lanes.first_step[1])
+    )
     found = trained(c._replace(block=c.block._replace(lanes=lanes)))
     np.testing.assert_array_equal(found.total, [0, 0])
     np.testing.assert_array_equal(found.memory, c.state.memory)
@@ -154,12 +198,21 @@ def test_devices_add_up_the_clients_that_each_of_them_visits(lanes: int):
     turns = jnp.moveaxis(c.block.turns, 1, 0)[:, :, None]  # of each device
     own = [None, None]
     if lanes > 1:
-        own = [c.block.lanes._replace(**{name: getattr(c.block.lanes, name)[:, 2 * d : 2 * d + 2] for name in c.block.lanes._fields[1:]})
-               for d in range(2)]  # fmt: skip
+        own = [
+            c.block.lanes._replace(
+                **{
+                    name: getattr(c.block.lanes, name)[:, 2 * d : 2 * d + 2]
+                    for name in c.block.lanes._fields[1:]
+                }
+            )
+            for d in range(2)
+        ]
     lists = jax.tree.map(lambda *leaves: jnp.stack(leaves), *own)
 
     def one(turns: jax.Array, lanes: Any) -> Any:
-        return train_and_sum(c._replace(block=c.block._replace(turns=turns, lanes=lanes)), jnp.asarray(COEFFICIENTS))
+        return train_and_sum(
+            c._replace(block=c.block._replace(turns=turns, lanes=lanes)), jnp.asarray(COEFFICIENTS)
+        )
 
     found = jax.jit(jax.vmap(one, axis_name=layout.AXIS))(turns, lists)
     for device in range(2):
@@ -172,7 +225,9 @@ def test_several_models_have_a_sum_each(lanes: int):
     c = cohort(UNEQUAL, lanes=lanes, models=2)
     both = np.stack([COEFFICIENTS, np.array([[0, 1], [2, 0], [1, 1], [0, 4]], np.float32)], axis=1)
     found = trained(c, both)
-    np.testing.assert_array_equal(found.total, np.einsum("kmr,kr->rm", both, expected(UNEQUAL, c).vectors))
+    np.testing.assert_array_equal(
+        found.total, np.einsum("kmr,kr->rm", both, expected(UNEQUAL, c).vectors)
+    )
 
 
 def test_a_client_trains_the_model_that_it_chose():
@@ -181,7 +236,9 @@ def test_a_client_trains_the_model_that_it_chose():
     choice = np.array([[0, 1], [1, 1], [0, 0], [1, 0]], np.int32)  # [clients, runs]
     c = c._replace(state=c.state._replace(model=jnp.asarray(models)), choice=jnp.asarray(choice))
     for k in range(4):
-        np.testing.assert_array_equal(c.model_of(jnp.int32(k)), [models[run, choice[k, run]] for run in range(2)])
+        np.testing.assert_array_equal(
+            c.model_of(jnp.int32(k)), [models[run, choice[k, run]] for run in range(2)]
+        )
 
 
 def test_vectors_are_kept_for_rules_that_compare_them():
@@ -197,7 +254,8 @@ def test_vectors_are_kept_for_rules_that_compare_them():
 def test_a_vector_that_is_not_finite_becomes_zeros_and_its_client_keeps_its_memory(fused: bool):
     c = cohort(UNEQUAL, fused=fused)
     data = c.inputs.data
-    c = c._replace(inputs=c.inputs._replace(data=data._replace(x=data.x.at[5, 0].set(jnp.inf))))  # the first row of client 1
+    # the first row of client 1
+    c = c._replace(inputs=c.inputs._replace(data=data._replace(x=data.x.at[5, 0].set(jnp.inf))))
     for k in (0, 1):
         vector, memory, norm = c.visit(jnp.int32(k), c.state.memory[k], jnp.bool_(True))
         want, after = (own[k] for own in expected(UNEQUAL, c))

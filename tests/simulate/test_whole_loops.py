@@ -1,4 +1,6 @@
-"""Steps that are compiled as one function train what single steps train; and up to some size runs are trained one after another."""
+"""Steps that are compiled as one function train what single steps train; and up to some size runs
+are trained one after another.
+"""
 
 import equinox as eqx
 import jax
@@ -27,13 +29,17 @@ METHODS = (
 )
 
 
-def in_steps(monkeypatch: pytest.MonkeyPatch, simulated: Simulated, text: str, **options: object) -> list[Trace]:
+def in_steps(
+    monkeypatch: pytest.MonkeyPatch, simulated: Simulated, text: str, **options: object
+) -> list[Trace]:
     monkeypatch.setattr(run, "fuses_loops", lambda *_: False)
     return simulate(simulated.task, simulated.federation, algorithms(text), ROUNDS, **options)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("text", METHODS)
-def test_whole_loops_change_nothing(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str):
+def test_whole_loops_change_nothing(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str
+):
     assert fuses_loops(simulated.task, len(algorithms(text)), 5, 1), "else this proves nothing"
     ours = simulated.all(text, ROUNDS, dropout=0.2)
     for one, other in zip(ours, in_steps(monkeypatch, simulated, text, dropout=0.2), strict=True):
@@ -50,17 +56,23 @@ def test_a_logistic_model_changes_as_little(monkeypatch: pytest.MonkeyPatch):
     np.testing.assert_allclose(flat(ours.model), flat(other.model), atol=1e-6)
 
 
-@pytest.mark.parametrize("text", ["fedavg(learning_rate=[0.1, 0.2, 0.3])", "ditto(pull=[0.1, 0.5])"])
+@pytest.mark.parametrize(
+    "text", ["fedavg(learning_rate=[0.1, 0.2, 0.3])", "ditto(pull=[0.1, 0.5])"]
+)
 def test_a_run_in_small_company_has_the_bits_of_the_run_alone(simulated: Simulated, text: str):
     for one, together in zip(algorithms(text), simulated.all(text, ROUNDS), strict=True):
         (alone,) = simulate(simulated.task, simulated.federation, [one], ROUNDS)
-        same_bits(alone._replace(losses=together.losses), together)  # all runs' losses are one product
+        # all runs' losses are one product
+        same_bits(alone._replace(losses=together.losses), together)
         np.testing.assert_allclose(alone.losses, together.losses, rtol=1e-6)
 
 
 def test_a_run_among_144_is_the_run_alone(simulated: Simulated):
     many = [
-        one for rate in np.linspace(0.01, 0.3, 12) for q in range(12) for one in algorithms(f"q-fedavg(q={q / 4}, learning_rate={rate})")
+        one
+        for rate in np.linspace(0.01, 0.3, 12)
+        for q in range(12)
+        for one in algorithms(f"q-fedavg(q={q / 4}, learning_rate={rate})")
     ]
     assert not fuses_loops(simulated.task, MOST_TERMS, 5, 1), "so many lie side by side"
     together = simulate(simulated.task, simulated.federation, many, ROUNDS)
@@ -76,15 +88,24 @@ def test_loops_are_whole_while_all_runs_together_are_small():
     assert [runs for runs in range(1, 20) if fuses_loops(adult, runs, 32, 1)] == list(range(1, 10))
     assert not fuses_loops(Softmax(features=784, classes=10), 1, 10, 1)
     assert not fuses_loops(synthetic, 1, 10, 2), "not in lanes"
-    assert not fuses_loops(MLP(features=5, classes=2, hidden=(3,)), 1, 10, 1), "products inside a network are calls"
+    assert not fuses_loops(MLP(features=5, classes=2, hidden=(3,)), 1, 10, 1), (
+        "products inside a network are calls"
+    )
     own = from_equinox(lambda key: eqx.nn.Linear(5, 2, key=key))
     assert not fuses_loops(own, 1, 10, 1), "and so are those of a model that we do not know"
 
 
-@pytest.mark.parametrize("rows, features, classes", [(1, 1, 2), (3, 7, 2), (10, 60, 10), (8, 8, 8), (17, 65, 3), (5, 600, 4), (4000, 5, 3)])
+@pytest.mark.parametrize(
+    "rows, features, classes",
+    [(1, 1, 2), (3, 7, 2), (10, 60, 10), (8, 8, 8), (17, 65, 3), (5, 600, 4), (4000, 5, 3)],
+)
 def test_a_product_as_sums_is_the_product(rows: int, features: int, classes: int):
     draw = np.random.default_rng(0)
-    x, w, up = draw.normal(size=(rows, features)), draw.normal(size=(features, classes)), draw.normal(size=(rows, classes))
+    x, w, up = (
+        draw.normal(size=(rows, features)),
+        draw.normal(size=(features, classes)),
+        draw.normal(size=(rows, classes)),
+    )
     x, w, up = (a.astype(np.float32) for a in (x, w, up))
 
     def found(wanted: bool) -> tuple[np.ndarray, list[np.ndarray]]:

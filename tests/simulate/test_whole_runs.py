@@ -11,7 +11,8 @@ from tests.oracles.run import Settings
 from tests.simulations import Simulated, algorithms, flat
 
 ROUNDS = 20
-TOLERANCE = {"fedmgda": 1e-4}  # it minimises a flat quadratic in single precision, and its steps have length 1
+# it minimises a flat quadratic in single precision, and its steps have length 1
+TOLERANCE = {"fedmgda": 1e-4}
 CASES = {
     "fedavg": Settings("fedavg"),
     "fedavg(learning_rate=0.3)+uniform(clients=3)": Settings("fedavg", rate=0.3, by_size=True),
@@ -24,7 +25,9 @@ CASES = {
     "fedavg+full": Settings("fedavg", by_size=True),
     "q-fedavg(q=1, epochs=2)": Settings("q-fedavg", q=1.0),
     "afl(form=local)+full": Settings("afl", form="local"),
-    "afl(form=local, rate_lambda=0.3)+uniform(clients=3)": Settings("afl", form="local", rate_lambda=0.3),
+    "afl(form=local, rate_lambda=0.3)+uniform(clients=3)": Settings(
+        "afl", form="local", rate_lambda=0.3
+    ),
     "afl(served=last)": Settings("afl", form="full"),
     "afl(form=stochastic, served=last)+full": Settings("afl", form="stochastic"),
     "afl(form=per-domain, served=last)+full": Settings("afl", form="per-domain"),
@@ -44,8 +47,12 @@ def compare(simulated: Simulated, text: str, settings: Settings, **options: Any)
     trace = simulated(text, ROUNDS, **options)
     expected = oracle.run(simulated.federation, algorithm, settings, ROUNDS, **options)
     assert np.linalg.norm(expected.model) > 0.1, "a run that goes nowhere proves nothing"
-    np.testing.assert_allclose(flat(trace.model), expected.model, atol=TOLERANCE.get(settings.method, 1e-5))
-    np.testing.assert_allclose(trace.weights, expected.weights, atol=TOLERANCE.get(settings.method, 1e-5))
+    np.testing.assert_allclose(
+        flat(trace.model), expected.model, atol=TOLERANCE.get(settings.method, 1e-5)
+    )
+    np.testing.assert_allclose(
+        trace.weights, expected.weights, atol=TOLERANCE.get(settings.method, 1e-5)
+    )
     return expected
 
 
@@ -61,13 +68,17 @@ def test_afl_serves_the_mean_of_the_iterates_without_the_first_model(simulated: 
     np.testing.assert_allclose(flat(trace.model), np.mean(run.models, axis=0), atol=1e-5)
     np.testing.assert_allclose(trace.weights, run.weights, atol=1e-5)
     assert np.abs(flat(trace.model) - run.model).max() > 1e-2, "the last iterate is another model"
-    assert np.abs(flat(trace.model) - np.mean([run.model * 0, *run.models], axis=0)).max() > 1e-3, "and so is a mean with w_0"
+    assert np.abs(flat(trace.model) - np.mean([run.model * 0, *run.models], axis=0)).max() > 1e-3, (
+        "and so is a mean with w_0"
+    )
     # Everyone takes part, so the weights are lambda itself.
     assert (trace.weights >= 0).all()
     np.testing.assert_allclose(trace.weights.sum(1), 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("text", ["afl(form=local, rate_lambda=0.3)+uniform(clients=3)", "afl(served=last)"])
+@pytest.mark.parametrize(
+    "text", ["afl(form=local, rate_lambda=0.3)+uniform(clients=3)", "afl(served=last)"]
+)
 def test_lambda_stays_on_the_simplex_when_only_some_take_part(simulated: Simulated, text: str):
     (algorithm,) = algorithms(text)
     run = compare(simulated, text, CASES[text])
@@ -80,7 +91,10 @@ def test_lambda_stays_on_the_simplex_when_only_some_take_part(simulated: Simulat
     assert algorithm.rule.init(simulated.federation.census()).sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("text", ["fedavg", "q-fedavg(q=1)", "fedsgd(q=1)", "term(alpha=1)", "p-fedavg", "fedmgda(epsilon=0.2)"])
+@pytest.mark.parametrize(
+    "text",
+    ["fedavg", "q-fedavg(q=1)", "fedsgd(q=1)", "term(alpha=1)", "p-fedavg", "fedmgda(epsilon=0.2)"],
+)
 def test_clients_that_drop_out_are_absent(simulated: Simulated, text: str):
     run = compare(simulated, text, CASES[text], dropout=0.5)
     shares = run.weights.sum(1)
@@ -91,8 +105,15 @@ def test_clients_that_drop_out_are_absent(simulated: Simulated, text: str):
     assert not trace.excluded.any(), "dropping out is not being excluded"
 
 
-def test_a_round_in_which_nobody_returns_does_not_advance_the_servers_momentum(simulated: Simulated):
-    run = compare(simulated, "fedavg+server-momentum(learning_rate=1)", Settings("fedavg", server_momentum=0.9), dropout=0.5)
+def test_a_round_in_which_nobody_returns_does_not_advance_the_servers_momentum(
+    simulated: Simulated,
+):
+    run = compare(
+        simulated,
+        "fedavg+server-momentum(learning_rate=1)",
+        Settings("fedavg", server_momentum=0.9),
+        dropout=0.5,
+    )
     empty = np.flatnonzero(run.weights.sum(1) == 0)
     assert len(empty)
     assert empty[0] > 0, "there is momentum by then"
@@ -111,23 +132,29 @@ def test_q_zero_is_fedavg(simulated: Simulated):
 
 
 def test_q_fedsgd_is_q_fedavg_with_one_full_batch_step(simulated: Simulated):
-    one, other = simulated("q-fedsgd(q=2)", ROUNDS), simulated("q-fedavg(q=2, batch_size=64)", ROUNDS)
+    one, other = (
+        simulated("q-fedsgd(q=2)", ROUNDS),
+        simulated("q-fedavg(q=2, batch_size=64)", ROUNDS),
+    )
     np.testing.assert_allclose(flat(one.model), flat(other.model), atol=1e-6)
 
 
 def test_upload_counts_the_model_and_the_scalars(simulated: Simulated):
-    # Softmax regression with 5 features and 3 classes has 18 parameters of 4 bytes; q-FedAvg sends its loss besides.
+    # Softmax regression with 5 features and 3 classes has 18 parameters of 4 bytes; q-FedAvg sends
+    # its loss besides.
     assert simulated("fedavg", ROUNDS).download == simulated("fedavg", ROUNDS).upload == 72
     assert simulated("q-fedavg(q=1)", ROUNDS).upload == 76
 
 
 def test_upload_counts_every_number_of_a_table(simulated: Simulated):
-    # Two groups, three labels and three outcomes: FairFed sends 18 counts, FedFB these and 6 summed losses.
+    # Two groups, three labels and three outcomes: FairFed sends 18 counts, FedFB these and 6 summed
+    # losses.
     assert simulated("fairfed(weights=equal)", 1).upload == 72 + 4 * 18
     assert simulated("fedfb(weights=equal)", 1).upload == 72 + 4 * (18 + 6)
 
 
 def test_download_counts_the_weights_of_rows(simulated: Simulated):
-    # FedFB tells clients what a row of each of two groups and three labels counts; FairFed sends the model alone.
+    # FedFB tells clients what a row of each of two groups and three labels counts; FairFed sends
+    # the model alone.
     assert simulated("fedfb(weights=equal)", 1).download == 72 + 4 * 6
     assert simulated("fairfed(weights=equal)", 1).download == 72

@@ -1,4 +1,6 @@
-"""The script that makes mutants: what it changes, what it leaves alone, and which tests it finds."""
+"""The script that makes mutants: what it changes, what it leaves alone, and which tests
+it finds.
+"""
 
 import ast
 import tomllib
@@ -26,8 +28,9 @@ def f(a: int | None, b: list[0] = ()) -> "x < y":
 '''
 CHANGES = [
     "not a -> a", "'é' * (a + b) -> 'é' / (a + b)", "a + b -> a - b", "n += 3 -> n -= 3",
-    "0 < a <= b -> 0 <= a <= b", "0 < a <= b -> 0 < a < b", "0 < a <= b -> not 0 < a <= b", "0 -> 1", "x -> not x",
-    "f'{a - b}' and -max(a, 7) -> f'{a - b}' or -max(a, 7)", "-max(a, 7) -> max(a, 7)", "max -> min",
+    "0 < a <= b -> 0 <= a <= b", "0 < a <= b -> 0 < a < b", "0 < a <= b -> not 0 < a <= b",
+    "0 -> 1", "x -> not x", "f'{a - b}' and -max(a, 7) -> f'{a - b}' or -max(a, 7)",
+    "-max(a, 7) -> max(a, 7)", "max -> min",
 ]  # fmt: skip
 
 
@@ -39,15 +42,24 @@ def test_every_operator_constant_and_condition_is_changed_once(tmp_path: Path):
     for one in found:
         ast.parse(one.source)
         assert one.source.splitlines()[one.line - 1] != SOURCE.splitlines()[one.line - 1]
-        assert sum(a != b for a, b in zip(one.source.splitlines(), SOURCE.splitlines(), strict=True)) == 1
+        assert (
+            sum(a != b for a, b in zip(one.source.splitlines(), SOURCE.splitlines(), strict=True))
+            == 1
+        )
     (bytes_kept,) = [one.source for one in found if one.change == "a + b -> a - b"]
-    assert bytes_kept == SOURCE.replace("(a + b)", "((a - b))")  # positions are counted in bytes, texts in letters
+    # positions are counted in bytes, texts in letters
+    assert bytes_kept == SOURCE.replace("(a + b)", "((a - b))")
 
 
 def test_one_becomes_zero_and_two(tmp_path: Path):
     file = tmp_path / "one.py"
     file.write_text("x = f(1, 1.0, True, 5)\n")
-    assert [one.change for one in mutate.mutants(tmp_path, file)] == ["1 -> 2", "1 -> 0", "1.0 -> 2.0", "1.0 -> 0.0"]
+    assert [one.change for one in mutate.mutants(tmp_path, file)] == [
+        "1 -> 2",
+        "1 -> 0",
+        "1.0 -> 2.0",
+        "1.0 -> 0.0",
+    ]
 
 
 def test_the_same_seed_draws_the_same_mutants():
@@ -59,7 +71,9 @@ def test_the_same_seed_draws_the_same_mutants():
 def test_every_equivalent_mutant_is_still_there_and_has_a_reason():
     for entry in tomllib.loads((ROOT / "tools" / "equivalent.toml").read_text()).get("mutant", []):
         found = mutate.mutants(ROOT, ROOT / entry["file"])
-        assert any((one.text, one.change) == (entry["text"], entry["change"]) for one in found), f"{entry} has no place any more"
+        assert any((one.text, one.change) == (entry["text"], entry["change"]) for one in found), (
+            f"{entry} has no place any more"
+        )
         assert len(entry["reason"]) > 20
 
 
@@ -91,16 +105,27 @@ def test_the_closest_tests_come_first(tmp_path: Path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     users = mutate.imports(tmp_path)
-    expected = ["tests/sums/test_deep.py", "tests/sums/test_other.py", "tests/test_nearer.py", "tests/test_far.py"]
+    expected = [
+        "tests/sums/test_deep.py",
+        "tests/sums/test_other.py",
+        "tests/test_nearer.py",
+        "tests/test_far.py",
+    ]
     assert mutate.tests_of("src/evenly/sums/deep.py", tmp_path, users) == expected
-    assert mutate.tests_of("src/evenly/shown/late.py", tmp_path, users) == ["tests/shown/test_page.py"]  # imported by nobody: its folder's
+    # imported by nobody: its folder's
+    assert mutate.tests_of("src/evenly/shown/late.py", tmp_path, users) == [
+        "tests/shown/test_page.py"
+    ]
 
 
-def test_a_mutant_is_killed_by_a_failing_test_and_lives_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_mutant_is_killed_by_a_failing_test_and_lives_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "sums.py").write_text("def total(a, b):\n    return a + b\n")
     (tmp_path / "test_sums.py").write_text(
-        "from sums import total\n\ndef test_zero():\n    assert total(3, 0) == 3\n\ndef test_one():\n    assert total(3, 1) == 4\n"
+        "from sums import total\n\ndef test_zero():\n    assert total(3, 0) == 3\n\ndef"
+        " test_one():\n    assert total(3, 1) == 4\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (mutant,) = mutate.mutants(tmp_path, tmp_path / "src" / "sums.py")
@@ -112,9 +137,17 @@ def test_a_mutant_is_killed_by_a_failing_test_and_lives_without_one(tmp_path: Pa
         assert mutate.try_mutant(mutant, tmp_path, [], 60)[1:3] == (False, words)
 
 
-def test_a_test_that_fails_without_the_change_kills_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_test_that_fails_without_the_change_kills_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     one, other = (
-        mutate.Outcome(cast(mutate.Mutant, None), True, f"tests/test_{name}.py::test[a b]", [], 1.0) for name in ("good", "broken")
+        mutate.Outcome(cast(mutate.Mutant, None), True, f"tests/test_{name}.py::test[a b]", [], 1.0)
+        for name in ("good", "broken")
     )
-    monkeypatch.setattr(mutate, "run_tests", lambda *_: (1, f"..\nFAILED {other.by} - assert 0\n1 failed"))
-    assert [outcome.killed for outcome in mutate.check_failures([one, other], tmp_path)] == [True, False]
+    monkeypatch.setattr(
+        mutate, "run_tests", lambda *_: (1, f"..\nFAILED {other.by} - assert 0\n1 failed")
+    )
+    assert [outcome.killed for outcome in mutate.check_failures([one, other], tmp_path)] == [
+        True,
+        False,
+    ]

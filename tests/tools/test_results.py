@@ -11,14 +11,22 @@ from evenly.experiment.config import read_packaged
 from tests.studies import METHODS, study
 from tools import results
 
-RECORD = {"device": "a CPU", "date": "2026-01-01", "versions": {"evenly": "0.1.0"}, "seconds": 1234.5, "command": "x"}
+RECORD = {
+    "device": "a CPU",
+    "date": "2026-01-01",
+    "versions": {"evenly": "0.1.0"},
+    "seconds": 1234.5,
+    "command": "x",
+}
 GROUP = np.array([0, 0, 1, 1])
 ALPHAS = (0.1, 0.2, 0.5, 10, 5000)
 
 
 @pytest.fixture(scope="module")
 def stored() -> dict:
-    record = results.study_record(study(alphas=ALPHAS), RECORD, read_packaged("thesis/adult-dirichlet"))
+    record = results.study_record(
+        study(alphas=ALPHAS), RECORD, read_packaged("thesis/adult-dirichlet")
+    )
     return json.loads(json.dumps(record, allow_nan=False))
 
 
@@ -33,7 +41,9 @@ def test_every_method_is_stored_with_the_papers_figures(stored):
     at = stored["study"]["metrics"].index("eod_abs")
     assert partition["methods"]["FEDAVG"]["paper"]["mean"][at] == 0.104
     outcome = study(alphas=ALPHAS).one("honest", "0.1", "fedavg+full")
-    assert partition["methods"]["FEDAVG"]["honest"]["mean"][at] == pytest.approx(outcome.mean("eod_abs"), abs=1e-5)
+    assert partition["methods"]["FEDAVG"]["honest"]["mean"][at] == pytest.approx(
+        outcome.mean("eod_abs"), abs=1e-5
+    )
 
 
 def test_the_page_has_findings_and_a_row_for_every_method_and_partition(stored):
@@ -44,7 +54,9 @@ def test_the_page_has_findings_and_a_row_for_every_method_and_partition(stored):
     assert "Taken 2026-01-01 on a CPU in 1,234 s" in page
     assert "nan" not in page.replace("nanme", "")
     for text in page.split("## Every method")[1].split("\n\n"):
-        widths = {line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith("|")}
+        widths = {
+            line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith("|")
+        }
         assert len(widths) <= 1
 
 
@@ -60,11 +72,21 @@ def test_a_folder_without_run_json_is_refused(tmp_path):
 
 
 def comparison(*choices: list[list[int]]) -> Any:
-    """Return one method with, for each seed, the choices of four clients of two groups before the first round and after two and four."""
+    """Return one method with, for each seed, the choices of four clients of two groups before the
+    first round and after two and four.
+    """
     cohort = np.array([[0, 1], [0, 2], [1, 2], [1, 3]])
-    traces = [SimpleNamespace(rounds=np.array([0, 2, 4]), choice=np.array(choice), cohort=cohort) for choice in choices]
+    traces = [
+        SimpleNamespace(rounds=np.array([0, 2, 4]), choice=np.array(choice), cohort=cohort)
+        for choice in choices
+    ]
     runs = [SimpleNamespace(trace=trace) for trace in traces]
-    return cast(Any, SimpleNamespace(federation=SimpleNamespace(client_group=GROUP), labels=["m"], of=lambda label: runs))
+    return cast(
+        Any,
+        SimpleNamespace(
+            federation=SimpleNamespace(client_group=GROUP), labels=["m"], of=lambda label: runs
+        ),
+    )
 
 
 def test_shares_count_all_clients_and_the_clients_of_the_last_round():

@@ -1,4 +1,6 @@
-"""The server of `evenly watch`: three addresses for who knows the secret, nothing for anybody else."""
+"""The server of `evenly watch`: three addresses for who knows the secret, nothing for
+anybody else.
+"""
 
 import http.client
 import json
@@ -28,7 +30,9 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
     found.close()
 
 
-def ask(watch: Watch, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+def ask(
+    watch: Watch, path: str, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
     host, port = watch.url.split("/")[2].split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=5)
     connection.putrequest(method, path, skip_host="Host" in headers)
@@ -65,9 +69,13 @@ def test_the_state_and_the_report_are_there(watch: Watch):
     assert ask(watch, f"/{secret(watch)}/report", "HEAD")[::2] == (200, b"")
 
 
-@pytest.mark.parametrize("path", ["/", "/state", "/report", "/wrong/", "/wrong/state", "/é/", "//", "*"])
+@pytest.mark.parametrize(
+    "path", ["/", "/state", "/report", "/wrong/", "/wrong/state", "/é/", "//", "*"]
+)
 def test_without_the_secret_there_is_nothing(watch: Watch, path: str):
-    status, _, content = ask(watch, path.encode().decode("latin-1") if path.isascii() else "/%C3%A9/")
+    status, _, content = ask(
+        watch, path.encode().decode("latin-1") if path.isascii() else "/%C3%A9/"
+    )
     assert (status, content) == (404, b"Not Found\n")
 
 
@@ -109,7 +117,11 @@ def test_nothing_can_be_changed(watch: Watch, method: str):
 
 
 def test_a_closed_page_is_no_error_and_others_are(watch: Watch, capsys: pytest.CaptureFixture[str]):
-    for error, told in ((BrokenPipeError(), False), (ConnectionResetError(), False), (KeyError("time"), True)):
+    for error, told in (
+        (BrokenPipeError(), False),
+        (ConnectionResetError(), False),
+        (KeyError("time"), True),
+    ):
         try:
             raise error
         except Exception:
@@ -134,7 +146,9 @@ def test_a_file_or_a_used_port_is_answered_with_a_sentence(watch: Watch, tmp_pat
 
 
 def test_a_link_is_not_followed(tmp_path: Path):
-    """report.html could be a link to any file of whoever watches a folder that somebody else made."""
+    """report.html could be a link to any file of whoever watches a folder that somebody
+    else made.
+    """
     secrets, folder = tmp_path / "secret.html", tmp_path / "watched"
     secrets.write_text("a secret")
     folder.mkdir()
@@ -160,7 +174,17 @@ def test_a_folder_behind_a_link_is_not_followed(tmp_path: Path):
     away, folder = tmp_path / "away", tmp_path / "watched"
     (away / "part").mkdir(parents=True)
     folder.mkdir()
-    head = {"live": 1, "time": 1.0, "pid": 1, "host": "h", "name": "n", "data": "d", "rounds": 1, "splits": [], "runs": [["fedavg", 0]]}
+    head = {
+        "live": 1,
+        "time": 1.0,
+        "pid": 1,
+        "host": "h",
+        "name": "n",
+        "data": "d",
+        "rounds": 1,
+        "splits": [],
+        "runs": [["fedavg", 0]],
+    }
     (away / "part" / "live.jsonl").write_text(json.dumps(head) + "\n")
     assert WatchState(away).look()["status"] != "waiting"
     (folder / "part").symlink_to(away / "part")

@@ -15,13 +15,23 @@ RUNS = [("fedavg", 0), ("fedavg", 1), ("q-fedavg(q=1)", 0), ("q-fedavg(q=1)", 1)
 
 
 def begun(folder: Path) -> Live:
-    """Half of an experiment: one seed of two has come to the end, the other is half-way, the second method waits."""
+    """Half of an experiment: one seed of two has come to the end, the other is half-way, the second
+    method waits.
+    """
     file = Live(folder, ABOUT, RUNS)
     file.progress(0, 80)
     file.mark("started", [("fedavg", 0), ("fedavg", 1)])
     for seed, rounds in ((0, (0, 10, 20)), (1, (0, 10))):
         for done in rounds:
-            file.point("fedavg", seed, done, {"test": {"average": 50.0 + done + 4 * seed, "worst10": 10.0}, "central": {"eod_abs": 0.125}})
+            file.point(
+                "fedavg",
+                seed,
+                done,
+                {
+                    "test": {"average": 50.0 + done + 4 * seed, "worst10": 10.0},
+                    "central": {"eod_abs": 0.125},
+                },
+            )
     return file
 
 
@@ -47,13 +57,29 @@ def test_a_running_experiment_is_told_in_numbers(tmp_path: Path):
     assert first["round"] == 20
     assert first["values"]["test:average"] == {"text": "70.0", "seeds": 1, "span": "70.0 to 70.0"}
     assert first["stages"] == {"finished": 1, "running": 1}
-    assert second == {"label": "q-fedavg(q=1)", "round": 0, "seeds": 2, "stages": {"waiting": 2}, "values": {}}
+    assert second == {
+        "label": "q-fedavg(q=1)",
+        "round": 0,
+        "seeds": 2,
+        "stages": {"waiting": 2},
+        "values": {},
+    }
     lines = {line["round"]: line for line in found["lines"]}
-    assert (lines[10]["mean"], lines[10]["low"], lines[10]["high"], lines[10]["span"]) == (62.0, 60.0, 64.0, "60.0 to 64.0")
+    assert (lines[10]["mean"], lines[10]["low"], lines[10]["high"], lines[10]["span"]) == (
+        62.0,
+        60.0,
+        64.0,
+        "60.0 to 64.0",
+    )
     assert list(found["metrics"]) == ["test:average", "test:worst10", "central:eod_abs"]
     assert found["metrics"]["central:eod_abs"] == "|EOD|, central test set"
-    assert "lines" not in told(tmp_path, seen=found["version"]), "what the page has is not sent again"
-    assert {line["mean"] for line in told(tmp_path, metric="central:eod_abs", seen=found["version"])["lines"]} == {0.125}
+    assert "lines" not in told(tmp_path, seen=found["version"]), (
+        "what the page has is not sent again"
+    )
+    assert {
+        line["mean"]
+        for line in told(tmp_path, metric="central:eod_abs", seen=found["version"])["lines"]
+    } == {0.125}
     file.end("finished")
 
 
@@ -65,13 +91,20 @@ def test_a_killed_experiment_says_how_to_go_on(tmp_path: Path):
         torn.write('{"time": 1, "label": "fedavg", "se')
     found = told(tmp_path)
     assert found["status"] == "gone"
-    assert f"the process has ended. Finished results are stored; continue with `evenly resume {tmp_path}`." in found["sentence"]
+    assert (
+        "the process has ended. Finished results are stored; continue with `evenly resume"
+        f" {tmp_path}`." in found["sentence"]
+    )
     assert found["runs"]["stopped"] == 1
     assert found["runs"]["running"] == 0
 
 
 @pytest.mark.parametrize(
-    "how, error, words", [("stopped", "", "Training was stopped."), ("failed", "Too large.", "Training failed: Too large.")]
+    "how, error, words",
+    [
+        ("stopped", "", "Training was stopped."),
+        ("failed", "Too large.", "Training failed: Too large."),
+    ],
 )
 def test_an_end_before_the_end_is_explained(tmp_path: Path, how: str, error: str, words: str):
     begun(tmp_path).end(how, error)
@@ -121,7 +154,10 @@ def test_what_runs_further_down_is_found(tmp_path: Path):
 
 def test_the_time_left_follows_the_pace_of_late(tmp_path: Path):
     head = {"live": 1, "time": 100.0, "pid": 1, "host": "elsewhere", **ABOUT, "runs": RUNS}
-    notes = [{"time": 100.0 + t, "done": done, "total": 1000} for t, done in ((0, 0), (60, 10), (80, 110), (100, 210))]
+    notes = [
+        {"time": 100.0 + t, "done": done, "total": 1000}
+        for t, done in ((0, 0), (60, 10), (80, 110), (100, 210))
+    ]
     (tmp_path / LIVE_FILE).write_text("".join(json.dumps(line) + "\n" for line in [head, *notes]))
     assert told(tmp_path)["progress"]["left"] == pytest.approx(790 / 5, rel=0.5)
 
@@ -133,7 +169,10 @@ def test_only_whole_lines_are_read_and_only_once(tmp_path: Path):
     head = {"live": 1, "time": 1.0, "pid": 1, "host": "h", **ABOUT, "runs": [["fedavg", 0]]}
     note = {"time": 2.0, "done": 1, "total": 3}
     path.write_text(f'{json.dumps(head)}\n{json.dumps(note)}\nnot json\n{{"done": 2}}\n{{"done"')
-    assert tail.read() == [head, note], "lines that are torn, or not whole in what they say, are not read"
+    assert tail.read() == [
+        head,
+        note,
+    ], "lines that are torn, or not whole in what they say, are not read"
     with open(path, "ab") as file:
         file.write(b': 2, "total": 3, "time": 2.5}\n')
     assert tail.read()[-1] == {"done": 2, "total": 3, "time": 2.5}

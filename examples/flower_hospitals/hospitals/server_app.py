@@ -1,4 +1,6 @@
-"""The server: it asks hospitals to train, decides how much each of them counts, and keeps what the report needs."""
+"""The server: it asks hospitals to train, decides how much each of them counts, and keeps what the
+report needs.
+"""
 
 import torch
 from flwr.app import ArrayRecord, Context

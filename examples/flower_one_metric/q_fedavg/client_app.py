@@ -13,7 +13,10 @@ def train(message: Message, context: Context) -> Message:
     net.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     metrics = {"num-examples": rows, "loss": test(net, loader)[0]}
     fit(net, loader, epochs=2, lr=0.1)
-    return Message(RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord(metrics)}), reply_to=message)
+    return Message(
+        RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord(metrics)}),
+        reply_to=message,
+    )
 
 
 @app.evaluate()

@@ -1,4 +1,5 @@
-"""The registry of methods, and `variants`, which turns the notation of methods into algorithms. Each method has a module of its own.
+"""The registry of methods, and `variants`, which turns the notation of methods into algorithms.
+Each method has a module of its own.
 
 >>> from evenly.algorithms import variants
 >>> [variant.label for variant in variants("q-fedavg(q=[0, 1])+uniform(clients=10)")]
@@ -44,7 +45,8 @@ from evenly.registry import add
 from evenly.types import Algorithm, Select
 
 __all__ = [
-    "METHODS", "FedAvg", "FedSGD", "Method", "QFedAvg", "Setting", "Variant", "algorithm", "register", "settings_of", "variants",
+    "METHODS", "FedAvg", "FedSGD", "Method", "QFedAvg", "Setting", "Variant", "algorithm",
+    "register", "settings_of", "variants",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -82,7 +84,8 @@ class Variant(NamedTuple):
     label: str  # notation
     method: Method
     settings: dict[str, Any]
-    members: tuple[Algorithm, ...]  # the algorithms to run: one, unless the method combines several runs
+    # the algorithms to run: one, unless the method combines several runs
+    members: tuple[Algorithm, ...]
 
 
 def register(method: Method, *, replace: bool = False) -> None:
@@ -95,7 +98,8 @@ def algorithm(text: str, **common: Any) -> Algorithm:
 
     Args:
         text: Notation of a method without sweeps, such as ``"q-fedavg(q=1)+uniform(clients=10)"``.
-        **common: Settings that apply if the method has them and the notation does not name them, such as ``learning_rate=0.1``.
+        **common: Settings that apply if the method has them and the notation does not name them,
+            such as ``learning_rate=0.1``.
 
     Returns:
         The algorithm.
@@ -110,22 +114,30 @@ def algorithm(text: str, **common: Any) -> Algorithm:
         0.5
     """
     if not isinstance(text, str):
-        raise TypeError(f"A method is written as text, such as 'q-fedavg(q=1)', got {type(text).__name__}.")
+        raise TypeError(
+            f"A method is written as text, such as 'q-fedavg(q=1)', got {type(text).__name__}."
+        )
     members = [member for variant in variants(text, common) for member in variant.members]
     if len(members) != 1:
         raise ValueError(
-            f"{text!r} stands for {len(members)} runs, but one is needed. evenly.variants({text!r}) has one entry for each, and "
-            "evenly.train takes those or the text itself."
+            f"{text!r} stands for {len(members)} runs, but one is needed. evenly.variants({text!r})"
+            " has one entry for each, and evenly.train takes those or the text itself."
         )
     return members[0]
 
 
-def variants(composition: Composition | str, common: dict[str, Any] | None = None, select: Select | None = None) -> list[Variant]:
-    """Build every algorithm that a notation stands for. Lists of values are sweeps: each value is one variant.
+def variants(
+    composition: Composition | str,
+    common: dict[str, Any] | None = None,
+    select: Select | None = None,
+) -> list[Variant]:
+    """Build every algorithm that a notation stands for. Lists of values are sweeps: each value is
+    one variant.
 
     Args:
         composition: Notation of one or several methods, separated by commas, or parsed notation.
-        common: Settings for all methods. They apply if the method has them and the notation does not name them.
+        common: Settings for all methods. They apply if the method has them and the notation does
+            not name them.
         select: Sampling of clients, if the notation names none. By default the method's own.
 
     Returns:
@@ -140,35 +152,62 @@ def variants(composition: Composition | str, common: dict[str, Any] | None = Non
         [0, 1, 5]
     """
     if isinstance(composition, str):
-        return [variant for part in parse_list(composition) or [parse(composition)] for variant in variants(part, common, select)]
+        return [
+            variant
+            for part in parse_list(composition) or [parse(composition)]
+            for variant in variants(part, common, select)
+        ]
     head, *rest = composition
     if head.name not in METHODS:
         raise unknown("method", head.name, METHODS)
     method = METHODS[head.name]
-    shared = {k: v for k, v in (common or {}).items() if k in method.settings and k not in head.settings}
+    shared = {
+        k: v for k, v in (common or {}).items() if k in method.settings and k not in head.settings
+    }
     if method.combine is not None:
         return [_combined(method, (head, *rest), shared, select)]
     return [
-        Variant(show(one), method, {**shared, **one[0].settings}, (_assemble(method, one, shared, select),)) for one in expand(composition)
+        Variant(
+            show(one),
+            method,
+            {**shared, **one[0].settings},
+            (_assemble(method, one, shared, select),),
+        )
+        for one in expand(composition)
     ]
 
 
-def _combined(method: Method, composition: Composition, shared: dict[str, Any], select: Select | None) -> Variant:
-    """The variant of a method that combines several runs: its list-valued settings are its members, not a sweep."""
+def _combined(
+    method: Method, composition: Composition, shared: dict[str, Any], select: Select | None
+) -> Variant:
+    """The variant of a method that combines several runs: its list-valued settings are its members,
+    not a sweep.
+    """
     head, *rest = composition
     lists = {s.name: s.default for s in method.settings.values() if isinstance(s.default, list)}
     for name, value in head.settings.items():
-        wrong = [one for one in value if not is_number(one)] if name in lists and isinstance(value, list) else []
+        wrong = (
+            [one for one in value if not is_number(one)]
+            if name in lists and isinstance(value, list)
+            else []
+        )
         if wrong:
-            raise ValueError(f"{method.name}: {name} must be a list of numbers, got {shortened(wrong[0])} in it.")
+            raise ValueError(
+                f"{method.name}: {name} must be a list of numbers, got {shortened(wrong[0])} in it."
+            )
     # Sorted: ties between members are resolved in favour of the first.
-    ordered = {k: sorted(v) if k in lists and isinstance(v, list) else v for k, v in {**lists, **head.settings}.items()}
+    ordered = {
+        k: sorted(v) if k in lists and isinstance(v, list) else v
+        for k, v in {**lists, **head.settings}.items()
+    }
     inner = (Part(head.name, ordered), *rest)
     members = tuple(_assemble(method, one, shared, select) for one in expand(inner))
     return Variant(show(composition), method, {**shared, **inner[0].settings}, members)
 
 
-def _assemble(method: Method, composition: Composition, shared: dict[str, Any], select: Select | None) -> Algorithm:
+def _assemble(
+    method: Method, composition: Composition, shared: dict[str, Any], select: Select | None
+) -> Algorithm:
     head, *rest = composition
     server, local, prepare = None, None, None
     for part in rest:
@@ -184,12 +223,24 @@ def _assemble(method: Method, composition: Composition, shared: dict[str, Any], 
         else:
             local = _optimiser(name, part.settings)
             shared = {**shared, **{k: v for k, v in part.settings.items() if k == "learning_rate"}}
-    built = method.build(head.settings, common=shared, select=select, server=server, prepare=prepare, label=show(composition))
+    built = method.build(
+        head.settings,
+        common=shared,
+        select=select,
+        server=server,
+        prepare=prepare,
+        label=show(composition),
+    )
     if local is None:
         return built
     if not isinstance(built.work, LocalTraining | PersonalTraining | TrainingAlone):
-        reason = "rank edges" if isinstance(built.work, EdgePopup) else "take one full-gradient step"
-        raise ValueError(f"{method.name}: clients {reason} and have no local optimiser, got 'local-{local.kind}'.")
+        reason = (
+            "rank edges" if isinstance(built.work, EdgePopup) else "take one full-gradient step"
+        )
+        raise ValueError(
+            f"{method.name}: clients {reason} and have no local optimiser, got"
+            f" 'local-{local.kind}'."
+        )
     return replace(built, work=replace(built.work, optimiser=local.kind, options=local.options))
 
 
@@ -198,7 +249,11 @@ def build_part(kind: type[T], part: Part) -> T:
     settings = [s.name for s in settings_of(kind, "part")]
     for name in part.settings:
         if name not in settings:
-            error = unknown("setting", name, settings) if settings else f"it has no settings, got {name!r}."
+            error = (
+                unknown("setting", name, settings)
+                if settings
+                else f"it has no settings, got {name!r}."
+            )
             raise ValueError(f"{part.name}: {error}")
     try:
         return _checked(kind, part.settings)
@@ -207,7 +262,9 @@ def build_part(kind: type[T], part: Part) -> T:
 
 
 def _checked(kind: type[T], settings: dict[str, Any]) -> T:
-    """Build a part. Its own checks come first, because their messages are more specific than those about kinds of values."""
+    """Build a part. Its own checks come first, because their messages are more specific than those
+    about kinds of values.
+    """
     try:
         built = kind(**settings)
     except TypeError as error:

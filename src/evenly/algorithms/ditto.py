@@ -1,11 +1,13 @@
 """Ditto: a shared model by FedAvg, and for every client a personal one that is pulled towards it.
 
-Li, Hu, Beirami, Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021. Only clients that
-take part in a round move their personal model; a client that never took part is served the first model. Clients are
-evaluated with their personal model, the central test set with the shared one.
+Li, Hu, Beirami, Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML
+2021. Only clients that take part in a round move their personal model; a client that never took
+part is served the first model. Clients are evaluated with their personal model, the central test
+set with the shared one.
 
-Departures. Both models train on the same batches, for the same number of steps; the authors' code can give the personal
-model its own number. Their option of choosing lambda per client on validation rows is a sweep over `pull`.
+Departures. Both models train on the same batches, for the same number of steps; the authors' code
+can give the personal model its own number. Their option of choosing lambda per client on validation
+rows is a sweep over `pull`.
 """
 
 from evenly.algorithms.fedavg import FedAvg, follow_sampling

@@ -1,22 +1,28 @@
-"""E2FL: each group of clients elects a model, and each group has one vote on the model from which all clients start.
+"""E2FL: each group of clients elects a model, and each group has one vote on the model from which
+all clients start.
 
-Mozaffari, Houmansadr, "E2FL: Equal and Equitable Federated Learning", 2022, on top of FRL: clients rank the edges of a random
-network. In every round all clients start from the order of all, R, and send theirs. The clients of a group elect the group's
-order (one vote each), and the groups elect the next R (one vote each), so that a group of three counts as much as one of three
-hundred: equity. A client uses the model of its own group: equality.
+Mozaffari, Houmansadr, "E2FL: Equal and Equitable Federated Learning", 2022, on top of FRL: clients
+rank the edges of a random network. In every round all clients start from the order of all, R, and
+send theirs. The clients of a group elect the group's order (one vote each), and the groups elect
+the next R (one vote each), so that a group of three counts as much as one of three hundred: equity.
+A client uses the model of its own group: equality.
 
-Groups are known, or inferred. "rank-clustering": before the first round every client trains once, and the server clusters the
-orders. "lowest-loss", "one-shot", "binary": in every round, and when it is served, a client chooses among the groups' models by
-the loss on its training rows, or by how sure they are. Groups start equal and cannot be told apart: in the first round they are
-drawn. With `known_votes` groups are known while training, and inferred only to serve: how well a newcomer would find its group,
-as the paper's Figure 4 seems to have it, whose clients find theirs from the first rounds on. A client's vote counts one, whatever
-its size, so coefficients are 0 or 1, a row for each group.
+Groups are known, or inferred. "rank-clustering": before the first round every client trains once,
+and the server clusters the orders. "lowest-loss", "one-shot", "binary": in every round, and when it
+is served, a client chooses among the groups' models by the loss on its training rows, or by how
+sure they are. Groups start equal and cannot be told apart: in the first round they are drawn. With
+`known_votes` groups are known while training, and inferred only to serve: how well a newcomer would
+find its group, as the paper's Figure 4 seems to have it, whose clients find theirs from the first
+rounds on. A client's vote counts one, whatever its size, so coefficients are 0 or 1, a row for each
+group.
 
-Where a client holds rows of several groups of people (`people`), it sends one order for each group, trained on those rows
-alone, and these vote as if they came from clients of their own; all are then served the model of all.
+Where a client holds rows of several groups of people (`people`), it sends one order for each group,
+trained on those rows alone, and these vote as if they came from clients of their own; all are then
+served the model of all.
 
-Of a group that is absent in a round the paper says nothing. It keeps its last order and does not vote (`absent_vote` makes it);
-`final_pass` adds a round in which everybody votes, so that no group's model rests on the few clients that were drawn last.
+Of a group that is absent in a round the paper says nothing. It keeps its last order and does not
+vote (`absent_vote` makes it); `final_pass` adds a round in which everybody votes, so that no
+group's model rests on the few clients that were drawn last.
 """
 
 import jax.numpy as jnp
@@ -37,22 +43,50 @@ class E2FL(Rule):
     """Count each ballot once, in the group of its client."""
 
     groups: int = static(default=0, least=0, doc="number of groups; 0: as many as the data have")
-    inference: str = static(default="known", choices=INFERENCE, doc=f"how clients come to their group: {', '.join(INFERENCE)}")
-    known_votes: bool = static(default=False, doc="whether clients vote in their known group, and infer only whose model serves them")
-    absent_vote: bool = static(default=False, doc="whether groups without clients in a round vote again with their last order")
-    final_pass: bool = static(default=False, doc="whether all clients train once more at the end, and vote in their group")
-    global_model: bool = static(default=False, doc="whether clients are served the model of all, not their group's: E2FL (GM)")
-    people: bool = static(default=False, doc="whether groups are those of the people in each client's rows; serves the model of all")
-    layer: int = static(default=0, least=0, doc="the layer by which clients are clustered, counted from 1; 0: all")
+    inference: str = static(
+        default="known",
+        choices=INFERENCE,
+        doc=f"how clients come to their group: {', '.join(INFERENCE)}",
+    )
+    known_votes: bool = static(
+        default=False,
+        doc="whether clients vote in their known group, and infer only whose model serves them",
+    )
+    absent_vote: bool = static(
+        default=False,
+        doc="whether groups without clients in a round vote again with their last order",
+    )
+    final_pass: bool = static(
+        default=False, doc="whether all clients train once more at the end, and vote in their group"
+    )
+    global_model: bool = static(
+        default=False,
+        doc="whether clients are served the model of all, not their group's: E2FL (GM)",
+    )
+    people: bool = static(
+        default=False,
+        doc="whether groups are those of the people in each client's rows; serves the model of all",
+    )
+    layer: int = static(
+        default=0, least=0, doc="the layer by which clients are clustered, counted from 1; 0: all"
+    )
     iterations: int = static(default=20, least=1, doc="steps of the clustering at most")
     restarts: int = static(default=5, least=1, doc="first centres that the clustering tries")
     apart: bool = static(default=False)
 
     def __post_init__(self) -> None:
         inferred = not self.known_votes or self.inference in CHOOSERS
-        require(inferred, f"known_votes needs an inference of clients: one of {', '.join(CHOOSERS)}, got {self.inference!r}.")
+        require(
+            inferred,
+            f"known_votes needs an inference of clients: one of {', '.join(CHOOSERS)}, got"
+            f" {self.inference!r}.",
+        )
         known = not self.people or self.inference == "known"
-        require(known, f"with people = true the groups are known, so inference must be 'known', got {self.inference!r}.")
+        require(
+            known,
+            "with people = true the groups are known, so inference must be 'known', got"
+            f" {self.inference!r}.",
+        )
 
     @property
     def needs(self) -> frozenset[str]:
@@ -61,7 +95,9 @@ class E2FL(Rule):
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         return self._members(signals).astype(jnp.float32), state
 
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[GroupVotes, Tree]:
+    def step(
+        self, state: Tree, signals: Signals, effort: Effort, total: Tree
+    ) -> tuple[GroupVotes, Tree]:
         return GroupVotes(total, self._members(signals).any(1)), state
 
     def _members(self, signals: Signals) -> Array:
@@ -78,8 +114,10 @@ METHOD = Method(
     work=EdgePopup,
     network=Frozen,
     server_of=lambda chosen: GroupServer(
-        groups=chosen["groups"], absent_vote=chosen["absent_vote"], global_model=chosen["global_model"] or chosen["people"]
+        groups=chosen["groups"],
+        absent_vote=chosen["absent_vote"],
+        global_model=chosen["global_model"] or chosen["people"],
     ),
     select=Uniform(),
     example="e2fl(inference=lowest-loss, groups=2)",
-)  # fmt: skip
+)

@@ -1,12 +1,14 @@
 """FedAvg: the mean of the clients' models.
 
-McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
+2017.
 
     w+ = sum_k a_k w_k,   a_k = n_k / sum n  (weights = size)   or   a_k = 1/|R|  (weights = equal)
 
-Which of the two is right goes with the sampling: if clients are drawn in proportion to their size, the plain mean
-already counts sizes (q-FFL, Algorithm 2); if they are drawn uniformly or all take part, sizes belong in the weights.
-The default follows the sampling, and counting sizes twice raises an error.
+Which of the two is right goes with the sampling: if clients are drawn in proportion to their size,
+the plain mean already counts sizes (q-FFL, Algorithm 2); if they are drawn uniformly or all take
+part, sizes belong in the weights. The default follows the sampling, and counting sizes twice raises
+an error.
 """
 
 from typing import Any
@@ -23,7 +25,11 @@ from evenly.types import Array, Rule, Select, Signals, Tree
 class FedAvg(Rule):
     """Average the updates, by size or equally."""
 
-    weights: str = static(default="size", choices=WEIGHTS, doc="'size' or 'equal'; by default equal where clients are sampled by size")
+    weights: str = static(
+        default="size",
+        choices=WEIGHTS,
+        doc="'size' or 'equal'; by default equal where clients are sampled by size",
+    )
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         raw = signals.examples if self.weights == "size" else jnp.ones(signals.returned.shape)

@@ -1,15 +1,16 @@
 """FedCvg: clients with more rows of unprivileged people get larger coefficients.
 
-Brocchi, Master's thesis, University of Genoa, 2023, as Gonfiantini ("Fairness-Aware Federated Learning", Master's thesis,
-University of Genoa, 2026) describes it. With u_k training rows of unprivileged people and a coverage cov that a client ought
-to reach,
+Brocchi, Master's thesis, University of Genoa, 2023, as Gonfiantini ("Fairness-Aware Federated
+Learning", Master's thesis, University of Genoa, 2026) describes it. With u_k training rows of
+unprivileged people and a coverage cov that a client ought to reach,
 
     a_k proportional to n_k exp(alpha (u_k - cov)),    w+ = sum a_k w_k.
 
-Departures. The coverage is the same factor for every client and cancels when weights are made to sum to 1: it has no effect,
-whatever it is, so it is not a setting. Weights are computed as a softmax of alpha u_k + log n_k, because exp(alpha (u_k -
-cov)) overflows in single precision from 8872 rows above coverage at alpha = 0.01. The printed algorithm sums over all
-clients; the sum here is over those that returned. Counts are not shares: at alpha = 0.01 and thousands of rows the
+Departures. The coverage is the same factor for every client and cancels when weights are made to
+sum to 1: it has no effect, whatever it is, so it is not a setting. Weights are computed as a
+softmax of alpha u_k + log n_k, because exp(alpha (u_k - cov)) overflows in single precision from
+8872 rows above coverage at alpha = 0.01. The printed algorithm sums over all clients; the sum here
+is over those that returned. Counts are not shares: at alpha = 0.01 and thousands of rows the
 largest u_k takes practically all the weight.
 """
 
@@ -28,9 +29,13 @@ from evenly.types import Array, Rule, Signals, Tree
 class FedCvg(Rule):
     """Weigh by the exponential of the number of unprivileged rows."""
 
-    alpha: float = leaf(default=0.0001, least=0, doc="how much one more unprivileged row counts: 0 is FedAvg")
+    alpha: float = leaf(
+        default=0.0001, least=0, doc="how much one more unprivileged row counts: 0 is FedAvg"
+    )
     weights: str = static(
-        default="size", choices=WEIGHTS, doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size"
+        default="size",
+        choices=WEIGHTS,
+        doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size",
     )
 
     @property
@@ -43,7 +48,12 @@ class FedCvg(Rule):
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         score = self.alpha * signals.unprivileged
-        return softmax_shares(score + jnp.log(signals.examples) if self.counts_sizes else score, signals.returned), state
+        return (
+            softmax_shares(
+                score + jnp.log(signals.examples) if self.counts_sizes else score, signals.returned
+            ),
+            state,
+        )
 
 
 METHOD = Method(

@@ -1,21 +1,27 @@
-"""FedFB: rows count more or less by group and label, until predictions are independent of the group.
+"""FedFB: rows count more or less by group and label, until predictions are independent of the
+group.
 
-Zeng, Chen, Lee, "Improving Fairness via Federated Learning", 2021, for demographic parity and after the authors' code. Of
-the two sides z (0: unprivileged people, 1: all others), with m_z rows of n and m_yz of label y (1: the favourable one),
-a row of label 0 counts o_z in its client's loss and a row of label 1 counts 2 - o_z, both 1 at first. With L_yz the summed
-losses of the received model on such rows, round t moves
+Zeng, Chen, Lee, "Improving Fairness via Federated Learning", 2021, for demographic parity and after
+the authors' code. Of the two sides z (0: unprivileged people, 1: all others), with m_z rows of n
+and m_yz of label y (1: the favourable one), a row of label 0 counts o_z in its client's loss and a
+row of label 1 counts 2 - o_z, both 1 at first. With L_yz the summed losses of the received model on
+such rows, round t moves
 
     f = (L_10 - L_00 + m_00) / m_0 - (L_11 - L_01 + m_01) / m_1,
-    o_0 <- o_0 - (alpha / sqrt t) f n / m_0,    o_1 <- o_1 + (alpha / sqrt t) f n / m_1,    both kept within [0, 2],
+    o_0 <- o_0 - (alpha / sqrt t) f n / m_0,
+    o_1 <- o_1 + (alpha / sqrt t) f n / m_1,    both kept within [0, 2],
 
-and the server takes w+ = sum a_k w_k with a_k in proportion to c_k, the sum of client k's row weights.
+and the server takes w+ = sum a_k w_k with a_k in proportion to c_k, the sum of client k's row
+weights.
 
-Departures. The authors write lambda_yz = o_z m_z / n, weigh rows lambda_yz / m_z and *sum* a batch; o_z is that times n, in
-the mean of a batch, so that alpha = 0 is FedAvg at the same learning rate. Their code adds the constants m_0z / m_z
-once per client and clips every lambda by the mass of side 0; here they are added once and each side has its own bounds.
-Losses are those of the model that clients receive, and move the weights of the *next* round: they lag by one round.
-Where only some clients take part, all sums are over those that returned; a round that lacks a side moves nothing.
-Several groups are pooled into two sides, several labels into favourable and not. If no row counts at all, sizes decide.
+Departures. The authors write lambda_yz = o_z m_z / n, weigh rows lambda_yz / m_z and *sum* a batch;
+o_z is that times n, in the mean of a batch, so that alpha = 0 is FedAvg at the same learning rate.
+Their code adds the constants m_0z / m_z once per client and clips every lambda by the mass of side
+0; here they are added once and each side has its own bounds. Losses are those of the model that
+clients receive, and move the weights of the *next* round: they lag by one round. Where only some
+clients take part, all sums are over those that returned; a round that lacks a side moves nothing.
+Several groups are pooled into two sides, several labels into favourable and not. If no row counts
+at all, sizes decide.
 """
 
 from typing import NamedTuple
@@ -47,7 +53,12 @@ class FedFB(Rule):
 
     alpha: float = leaf(default=0.3, least=0, doc="step size of the row weights: 0 is FedAvg")
     weights: str = static(
-        default="size", choices=WEIGHTS, doc="'size' (c_k) or 'equal' (c_k / n_k); by default equal where clients are sampled by size"
+        default="size",
+        choices=WEIGHTS,
+        doc=(
+            "'size' (c_k) or 'equal' (c_k / n_k); by default equal where clients are sampled by"
+            " size"
+        ),
     )
 
     @property
@@ -68,9 +79,16 @@ class FedFB(Rule):
         rows = cells.sum((1, 2))
         counted = (cells * self.row_weights(state)).sum((1, 2))
         counted = jnp.where(jnp.where(signals.returned, counted, 0.0).sum() > 0, counted, rows)
-        return shares(counted if self.counts_sizes else counted / jnp.maximum(rows, 1.0), signals.returned), state
+        return (
+            shares(
+                counted if self.counts_sizes else counted / jnp.maximum(rows, 1.0), signals.returned
+            ),
+            state,
+        )
 
-    def step(self, state: Balance, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Balance]:
+    def step(
+        self, state: Balance, signals: Signals, effort: Effort, total: Tree
+    ) -> tuple[Tree, Balance]:
         returned = signals.returned[:, None, None]
         rows = _by_side(state, jnp.where(returned, signals.table.sum(-1), 0.0).sum(0))
         losses = _by_side(state, jnp.where(returned, signals.cell_loss, 0.0).sum(0))

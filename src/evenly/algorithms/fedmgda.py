@@ -1,13 +1,14 @@
 """FedMGDA+: a step that no client should mind.
 
-Hu et al., "Federated Learning Meets Multi-Objective Optimization", IEEE TNSE 2022. With normalised updates
-g_k / ||g_k||, lambda minimises ||sum lambda_k g_k / ||g_k|| ||^2 on the simplex, within epsilon of its centre:
-epsilon = 0 is the mean of normalised updates, epsilon = 1 is MGDA. This method needs the updates themselves: weights
-come from their inner products, so they cannot be summed blindly, and all of a cohort's updates are held at once.
+Hu et al., "Federated Learning Meets Multi-Objective Optimization", IEEE TNSE 2022. With normalised
+updates g_k / ||g_k||, lambda minimises ||sum lambda_k g_k / ||g_k|| ||^2 on the simplex, within
+epsilon of its centre: epsilon = 0 is the mean of normalised updates, epsilon = 1 is MGDA. This
+method needs the updates themselves: weights come from their inner products, so they cannot be
+summed blindly, and all of a cohort's updates are held at once.
 
-Departures. Public codes disagree on centre and epsilon: PropFair's has 1/K and 0.2, easyFL's n_k/n and 0.1; `weights`
-and `epsilon` choose. A client whose update is zero is left out of the round. The coefficients are lambda_k / ||g_k||, which
-do not sum to 1: the lambda_k do.
+Departures. Public codes disagree on centre and epsilon: PropFair's has 1/K and 0.2, easyFL's n_k/n
+and 0.1; `weights` and `epsilon` choose. A client whose update is zero is left out of the round. The
+coefficients are lambda_k / ||g_k||, which do not sum to 1: the lambda_k do.
 """
 
 import jax
@@ -23,17 +24,27 @@ from evenly.types import Array, Effort, Rule, Signals, Tree
 
 ITERATIONS = 400
 BISECTIONS = 40
-SMALLEST_SPREAD = 1e-4  # of updates that point the same way but for rounding: their weights stay at the centre
+# of updates that point the same way but for rounding: their weights stay at the centre
+SMALLEST_SPREAD = 1e-4
 
 
 @record
 class FedMGDA(Rule):
     """Coefficients that make the sum of the normalised updates as short as possible."""
 
-    epsilon: float = leaf(default=0.1, least=0, most=1, doc="how far weights may be from their centre: 0 is the centre, 1 any weights")
-    server_rate: float = leaf(default=1.0, above=0, doc="step size along the weighted sum of normalised updates")
+    epsilon: float = leaf(
+        default=0.1,
+        least=0,
+        most=1,
+        doc="how far weights may be from their centre: 0 is the centre, 1 any weights",
+    )
+    server_rate: float = leaf(
+        default=1.0, above=0, doc="step size along the weighted sum of normalised updates"
+    )
     weights: str = static(
-        default="size", choices=WEIGHTS, doc="centre: 'size' or 'equal'; by default equal where clients are sampled by size"
+        default="size",
+        choices=WEIGHTS,
+        doc="centre: 'size' or 'equal'; by default equal where clients are sampled by size",
     )
 
     @property
@@ -44,8 +55,12 @@ class FedMGDA(Rule):
         length = jnp.sqrt(jnp.maximum(jnp.diagonal(signals.gram), 0.0))
         moving = signals.returned & (length > 0)
         inverse = jnp.where(moving, 1.0 / length, 0.0)
-        centre = shares(signals.examples if self.weights == "size" else jnp.ones(moving.shape), moving)
-        lambdas = shortest(signals.gram * inverse[:, None] * inverse[None, :], centre, self.epsilon, moving)
+        centre = shares(
+            signals.examples if self.weights == "size" else jnp.ones(moving.shape), moving
+        )
+        lambdas = shortest(
+            signals.gram * inverse[:, None] * inverse[None, :], centre, self.epsilon, moving
+        )
         return lambdas * inverse, state
 
     def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
@@ -53,21 +68,30 @@ class FedMGDA(Rule):
 
 
 def shortest(gram: Array, centre: Array, epsilon: Array | float, mask: Array) -> Array:
-    """argmin of x' gram x over x >= 0, sum x = 1, |x - centre| <= epsilon, by accelerated projected gradient. [K]
+    """argmin of x' gram x over x >= 0, sum x = 1, |x - centre| <= epsilon, by accelerated projected
+    gradient. [K]
 
-    Weights always sum to 1, so only differences between clients matter: what all updates have in common, which is most of
-    them where clients agree, is taken out of the slope. Otherwise it would dictate the step size and nothing would converge.
+    Weights always sum to 1, so only differences between clients matter: what all updates have in
+    common, which is most of them where clients agree, is taken out of the slope. Otherwise it would
+    dictate the step size and nothing would converge.
     """
     clients = jnp.maximum(mask.sum(), 1)
-    low, high = jnp.where(mask, jnp.maximum(centre - epsilon, 0.0), 0.0), jnp.where(mask, centre + epsilon, 0.0)
-    spread = jnp.trace(gram) - gram.sum() / clients  # bounds the curvature among weights of the same sum
+    low, high = (
+        jnp.where(mask, jnp.maximum(centre - epsilon, 0.0), 0.0),
+        jnp.where(mask, centre + epsilon, 0.0),
+    )
+    # bounds the curvature among weights of the same sum
+    spread = jnp.trace(gram) - gram.sum() / clients
     rate = 1.0 / jnp.maximum(spread, SMALLEST_SPREAD * clients)
 
-    # No restarts: where updates are equal their weights are not unique, and rounding would decide between them.
+    # No restarts: where updates are equal their weights are not unique, and rounding would decide
+    # between them.
     def iterate(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         x, ahead = carry
         slope = gram @ ahead
-        new = onto_box(ahead - rate * jnp.where(mask, slope - slope.sum() / clients, 0.0), low, high)
+        new = onto_box(
+            ahead - rate * jnp.where(mask, slope - slope.sum() / clients, 0.0), low, high
+        )
         return new, new + (i / (i + 3.0)) * (new - x)
 
     start = onto_box(centre, low, high)
@@ -83,7 +107,9 @@ def onto_box(y: Array, low: Array, high: Array) -> Array:
         short = jnp.clip(y + middle, low, high).sum() < 1.0
         return jnp.where(short, middle, a), jnp.where(short, b, middle)
 
-    a, b = jax.lax.fori_loop(0, BISECTIONS, halve, (jnp.min(low - y) - 1.0, jnp.max(high - y) + 1.0))
+    a, b = jax.lax.fori_loop(
+        0, BISECTIONS, halve, (jnp.min(low - y) - 1.0, jnp.max(high - y) + 1.0)
+    )
     return jnp.clip(y + (a + b) / 2, low, high)
 
 

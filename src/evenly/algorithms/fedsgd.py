@@ -1,8 +1,9 @@
 """FedSGD: one full-gradient step on the weighted mean of the clients' losses.
 
-McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017. With `q` it
-is the fixed-step solver of the q-FFL objective that q-FFL compares with ("static step size" in the authors' code):
-w+ = w - (rate/|R|) sum F_k^q grad F_k. Those coefficients do not sum to 1: their size is the point of the method.
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
+2017. With `q` it is the fixed-step solver of the q-FFL objective that q-FFL compares with ("static
+step size" in the authors' code): w+ = w - (rate/|R|) sum F_k^q grad F_k. Those coefficients do not
+sum to 1: their size is the point of the method.
 """
 
 import jax.numpy as jnp
@@ -19,20 +20,33 @@ from evenly.types import Array, Rule, Signals, Tree
 class FedSGD(Rule):
     """Average the gradients, by size or equally; with q, each times its loss to the power q."""
 
-    weights: str = static(default="size", choices=WEIGHTS, doc="'size' or 'equal'; by default equal where clients are sampled by size")
-    q: float | None = leaf(default=None, least=0, doc="solve q-FFL with a fixed step: gradients count by their loss to this power")
+    weights: str = static(
+        default="size",
+        choices=WEIGHTS,
+        doc="'size' or 'equal'; by default equal where clients are sampled by size",
+    )
+    q: float | None = leaf(
+        default=None,
+        least=0,
+        doc="solve q-FFL with a fixed step: gradients count by their loss to this power",
+    )
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset(({"examples"} if self.weights == "size" else set()) | (set() if self.q is None else {"loss"}))
+        return frozenset(
+            ({"examples"} if self.weights == "size" else set())
+            | (set() if self.q is None else {"loss"})
+        )
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         raw = signals.examples if self.weights == "size" else jnp.ones(signals.returned.shape)
         share = shares(raw, signals.returned)
         if self.q is None:
             return share, state
-        loss = jnp.where(signals.loss < 0, jnp.nan, signals.loss)  # refused, not squared away by an even power
-        return jnp.where(signals.returned, share * loss**self.q, 0.0), state  # 0 to the power 0 is 1
+        # refused, not squared away by an even power
+        loss = jnp.where(signals.loss < 0, jnp.nan, signals.loss)
+        # 0 to the power 0 is 1
+        return jnp.where(signals.returned, share * loss**self.q, 0.0), state
 
 
 METHOD = Method(

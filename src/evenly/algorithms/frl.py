@@ -1,11 +1,12 @@
 """FRL: clients rank the edges of a random network, and vote on their order.
 
-Mozaffari, Shejwalkar, Houmansadr, "FRL: Federated Rank Learning", 2021. The weights of a network are drawn once and never
-change. Every client looks for the edges that serve its own rows (edge-popup) and sends their order; the server adds up the
-places that clients give an edge, and sorts the sums (a Borda count). A model keeps the best share k of every layer.
+Mozaffari, Shejwalkar, Houmansadr, "FRL: Federated Rank Learning", 2021. The weights of a network
+are drawn once and never change. Every client looks for the edges that serve its own rows
+(edge-popup) and sends their order; the server adds up the places that clients give an edge, and
+sorts the sums (a Borda count). A model keeps the best share k of every layer.
 
-A vote counts one, whatever the size of the client: coefficients are 1, and sum to the number of clients that returned. A vote
-of equals is theirs; ties go to the edge with the lower number.
+A vote counts one, whatever the size of the client: coefficients are 1, and sum to the number of
+clients that returned. A vote of equals is theirs; ties go to the edge with the lower number.
 """
 
 import jax.numpy as jnp

@@ -1,13 +1,16 @@
 """IFCA: several models; every client chooses the one that fits it best, and trains that one.
 
-Ghosh, Chung, Yin, Ramchandran, "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020. The models start from
-different random weights (equal ones would tie, and every client would choose the first for ever; where the model always starts
-equal, as linear ones do at 0, the clusters of the first round are drawn). In a round the server sends all of them; a client
-chooses the one with the lowest loss on its training rows, trains it, and says which. The members of a cluster are averaged as
-FedAvg does; a model that no client chose stays. A client uses the model that it would choose.
+Ghosh, Chung, Yin, Ramchandran, "An Efficient Framework for Clustered Federated Learning", NeurIPS
+2020. The models start from different random weights (equal ones would tie, and every client would
+choose the first for ever; where the model always starts equal, as linear ones do at 0, the clusters
+of the first round are drawn). In a round the server sends all of them; a client chooses the one
+with the lowest loss on its training rows, trains it, and says which. The members of a cluster are
+averaged as FedAvg does; a model that no client chose stays. A client uses the model that it would
+choose.
 
-Clusters may collapse: models that start badly are never chosen. Which model serves whom is in the results; where models stay
-empty, start again from another seed and keep the run with the lowest training loss.
+Clusters may collapse: models that start badly are never chosen. Which model serves whom is in the
+results; where models stay empty, start again from another seed and keep the run with the lowest
+training loss.
 """
 
 import jax
@@ -22,10 +25,20 @@ from evenly.types import Array, Rule, Signals, Tree
 
 @record
 class IFCA(Rule):
-    """Average the updates within each cluster, by size or equally: a row of coefficients for each cluster sums to 1, or is 0."""
+    """Average the updates within each cluster, by size or equally: a row of coefficients for each
+    cluster sums to 1, or is 0.
+    """
 
-    groups: int = static(default=2, least=0, doc="how many models there are; 0: as many as the data have groups of clients")
-    weights: str = static(default="size", choices=WEIGHTS, doc="'size' or 'equal'; by default equal where clients are sampled by size")
+    groups: int = static(
+        default=2,
+        least=0,
+        doc="how many models there are; 0: as many as the data have groups of clients",
+    )
+    weights: str = static(
+        default="size",
+        choices=WEIGHTS,
+        doc="'size' or 'equal'; by default equal where clients are sampled by size",
+    )
     inference: str = static(default="lowest-loss")
     known_votes: bool = static(default=False)
     apart: bool = static(default=True)

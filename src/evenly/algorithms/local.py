@@ -1,8 +1,9 @@
 """Local training: every client on its own, with nothing shared.
 
-The baseline without federation of Mozaffari and Houmansadr (E2FL, 2022) and others: what a client's own rows are worth to it.
-From the common first model, a client trains whenever the sampling chooses it, for the same local epochs that a federated method
-would give it, on the same batches; its model is its own and nothing is sent. Coefficients are 0, so that no client influences another.
+The baseline without federation of Mozaffari and Houmansadr (E2FL, 2022) and others: what a client's
+own rows are worth to it. From the common first model, a client trains whenever the sampling chooses
+it, for the same local epochs that a federated method would give it, on the same batches; its model
+is its own and nothing is sent. Coefficients are 0, so that no client influences another.
 """
 
 import jax.numpy as jnp
@@ -24,7 +25,10 @@ class LocalRule(Rule):
 METHOD = Method(
     name="local",
     title="local training",
-    reference="Mozaffari and Houmansadr, E2FL: Equal and Equitable Federated Learning, 2022, as a baseline",
+    reference=(
+        "Mozaffari and Houmansadr, E2FL: Equal and Equitable Federated Learning, 2022, as a"
+        " baseline"
+    ),
     formula="wₖ ← wₖ − η∇Fₖ(wₖ);  nothing is shared",
     rule=LocalRule,
     work=TrainingAlone,

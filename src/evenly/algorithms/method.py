@@ -29,7 +29,9 @@ def settings_of(part: type, kind: str) -> list[Setting]:
     """Settings of a part: its fields that have a `doc`."""
     kinds = kinds_of(part)
     return [
-        Setting(f.name, f.default, f.metadata["doc"], kind, not f.metadata.get("static"), kinds[f.name])
+        Setting(
+            f.name, f.default, f.metadata["doc"], kind, not f.metadata.get("static"), kinds[f.name]
+        )
         for f in dataclasses.fields(part)  # pyright: ignore[reportArgumentType]
         if f.metadata.get("doc")
     ]
@@ -50,7 +52,8 @@ class Method:
         shape: Transformation of the batch loss, for local training.
         network: Transformation of the task before training.
         server_of: The method's own server for given settings, if it has one.
-        fixed_server: Whether the notation may not add a server optimiser although the method has no server of its own.
+        fixed_server: Whether the notation may not add a server optimiser although the method has no
+            server of its own.
         averaged: Whether clients use the mean of the iterates, for given settings.
         select: Sampling if the notation names none.
         defaults: Defaults of settings that differ from those of the parts.
@@ -82,16 +85,20 @@ class Method:
         """Settings by name, from the fields of all parts."""
         kinds = self.work if isinstance(self.work, tuple) else (self.work,)
         settings = settings_of(self.rule, "rule")
-        settings += [s for kind in reversed(kinds) for s in settings_of(kind, "work")]  # a name in several kinds: the first kind counts
+        # a name in several kinds: the first kind counts
+        settings += [s for kind in reversed(kinds) for s in settings_of(kind, "work")]
         settings += settings_of(self.shape, "shape") if self.shape else []
         settings += settings_of(self.network, "network") if self.network else []
         return {s.name: s._replace(default=self.defaults.get(s.name, s.default)) for s in settings}
 
     def build(
-        self, given: dict[str, Any], *, common: dict[str, Any] | None = None, select: Select | None = None,
-        server: Server | None = None, prepare: Prepare | None = None, label: str = "",
+        self, given: dict[str, Any], *, common: dict[str, Any] | None = None,
+        select: Select | None = None, server: Server | None = None, prepare: Prepare | None = None,
+        label: str = "",
     ) -> Algorithm:  # fmt: skip
-        """Assemble the algorithm: settings are those in `given`, else in `common`, else the defaults."""
+        """Assemble the algorithm: settings are those in `given`, else in `common`, else the
+        defaults.
+        """
         select = self.select if select is None else select
         settings = self.settings
         for name, value in {**(common or {}), **given}.items():
@@ -103,15 +110,28 @@ class Method:
             chosen = self.resolve({**defaults, **(common or {}), **given}, select)
             rule = self.rule(**{n: chosen[n] for n in chosen if settings[n].part == "rule"})
             work = self._work(chosen, set(given))
-            network = self.network and self.network(**{n: chosen[n] for n in chosen if settings[n].part == "network"})
+            network = self.network and self.network(
+                **{n: chosen[n] for n in chosen if settings[n].part == "network"}
+            )
             own_server = self.server_of(chosen)
             free = own_server is None and not self.fixed_server
-            require(free or server is None, "the method has a server step of its own; leave the server's optimiser out.")
+            require(
+                free or server is None,
+                "the method has a server step of its own; leave the server's optimiser out.",
+            )
             server = server if own_server is None else own_server
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
         server = AveragingServer(inner=server) if self.averaged(chosen) else server
-        return Algorithm(work=work, rule=rule, select=select, server=server, prepare=prepare, network=network, label=label or self.name)
+        return Algorithm(
+            work=work,
+            rule=rule,
+            select=select,
+            server=server,
+            prepare=prepare,
+            network=network,
+            label=label or self.name,
+        )
 
     def _work(self, chosen: dict[str, Any], given: set[str]) -> Work:
         kind = self.work_of(chosen) if self.work_of else self.work
@@ -123,16 +143,25 @@ class Method:
         work = kind(**{n: chosen[n] for n in names})
         if self.shape is None:
             return work
-        return replace(work, shape=self.shape(**{s.name: chosen[s.name] for s in settings_of(self.shape, "shape")}))
+        return replace(
+            work,
+            shape=self.shape(**{s.name: chosen[s.name] for s in settings_of(self.shape, "shape")}),
+        )
 
 
 def _check_setting(method: str, setting: Setting, value: Any) -> None:
-    """Refuse values of a wrong kind, such as text for a number. Arrays may take the place of swept numbers.
+    """Refuse values of a wrong kind, such as text for a number. Arrays may take the place of swept
+    numbers.
 
-    A fraction in place of a whole number is refused by the part itself, whose message also states the smallest legal value.
+    A fraction in place of a whole number is refused by the part itself, whose message also states
+    the smallest legal value.
     """
     if setting.swept:
         if not (is_number(value) or value is None or hasattr(value, "dtype")):
             raise ValueError(f"{method}: {setting.name} must be a number, got {shortened(value)}.")
-    elif value != setting.default and not fits(value, float if setting.kind is int else setting.kind):
-        raise ValueError(f"{method}: {setting.name} must be {kind_words(setting.kind)}, got {shortened(value)}.")
+    elif value != setting.default and not fits(
+        value, float if setting.kind is int else setting.kind
+    ):
+        raise ValueError(
+            f"{method}: {setting.name} must be {kind_words(setting.kind)}, got {shortened(value)}."
+        )

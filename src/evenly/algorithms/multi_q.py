@@ -1,8 +1,10 @@
-"""Device-specific q: train one q-FedAvg model per q, and let every client keep the one that suits it.
+"""Device-specific q: train one q-FedAvg model per q, and let every client keep the one that suits
+it.
 
-Li et al., "Fair Resource Allocation in Federated Learning" (q-FFL), Appendix F. All models see the same clients and
-batches. Each client picks the model with the best accuracy on its own *validation* rows; ties go to the smallest q, and
-a client without validation rows takes the first model. Communication is multiplied by the number of models.
+Li et al., "Fair Resource Allocation in Federated Learning" (q-FFL), Appendix F. All models see the
+same clients and batches. Each client picks the model with the best accuracy on its own *validation*
+rows; ties go to the smallest q, and a client without validation rows takes the first model.
+Communication is multiplied by the number of models.
 """
 
 from collections.abc import Sequence
@@ -18,17 +20,22 @@ GRID = [0.0, 0.001, 0.01, 0.1, 1.0, 2.0, 5.0, 10.0]
 
 
 def pick(traces: Sequence[Trace]) -> np.ndarray:
-    """Which model each client keeps at each evaluation: best validation accuracy, ties to the first. [evaluations, clients]"""
-    valid = np.stack([t.tables[:, SPLITS.index("valid")] for t in traces])  # [models, evaluations, clients, ...]
+    """Which model each client keeps at each evaluation: best validation accuracy, ties to the
+    first. [evaluations, clients]
+    """
+    # [models, evaluations, clients, ...]
+    valid = np.stack([t.tables[:, SPLITS.index("valid")] for t in traces])
     right = np.trace(valid, axis1=-2, axis2=-1).sum(-1)
-    return right.argmax(0)  # every model has the same validation rows, so counts compare like accuracies
+    # every model has the same validation rows, so counts compare like accuracies
+    return right.argmax(0)
 
 
 def combine(traces: Sequence[Trace]) -> Trace:
     """One result in which every client is served by the model it picked."""
     chosen = pick(traces)
     evaluations, clients = np.indices(chosen.shape)
-    tables = np.stack([t.tables for t in traces])[chosen, evaluations, :, clients]  # [evaluations, clients, splits, ...]
+    # [evaluations, clients, splits, ...]
+    tables = np.stack([t.tables for t in traces])[chosen, evaluations, :, clients]
     losses = np.stack([t.losses for t in traces])[chosen, evaluations, :, clients]
     first = traces[0]
     return first._replace(

@@ -1,12 +1,13 @@
 """PropFair: proportional fairness, the Nash bargaining solution between clients.
 
-Zhang et al., "Proportional Fairness in Federated Learning", TMLR 2023. Clients train on -log(M - l) of each batch's mean
-loss l, so that a client already served well pulls less; the server is FedAvg by size. M must exceed the usual loss, or
-training runs in the fallback l / M, that is FedAvg at rate / M (expected early on for M = 2 and ten classes).
+Zhang et al., "Proportional Fairness in Federated Learning", TMLR 2023. Clients train on -log(M - l)
+of each batch's mean loss l, so that a client already served well pulls less; the server is FedAvg
+by size. M must exceed the usual loss, or training runs in the fallback l / M, that is FedAvg at
+rate / M (expected early on for M = 2 and ten classes).
 
-Departures. Epsilon is not in the paper; 0.2 is the authors' code's. `huber` is an option of that code: at the threshold
-the plain fallback drops the slope from 1/epsilon to 1/M, huber keeps it. The value is shifted by log M, which changes no
-gradient.
+Departures. Epsilon is not in the paper; 0.2 is the authors' code's. `huber` is an option of that
+code: at the threshold the plain fallback drops the slope from 1/epsilon to 1/M, huber keeps it. The
+value is shifted by log M, which changes no gradient.
 """
 
 from evenly.algorithms.fedavg import FedAvg, follow_sampling

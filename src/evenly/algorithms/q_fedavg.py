@@ -1,18 +1,20 @@
 """q-FedAvg: clients with a larger loss count more, and the step is damped to match.
 
-Li, Sanjabi, Beirami, Smith, "Fair Resource Allocation in Federated Learning" (q-FFL), Algorithm 1. It minimises
-sum_k p_k F_k^(q+1) / (q+1). With d_k = L (w - w_k) for the trained model w_k, and F_k the loss of the *received* model,
+Li, Sanjabi, Beirami, Smith, "Fair Resource Allocation in Federated Learning" (q-FFL), Algorithm 1.
+It minimises sum_k p_k F_k^(q+1) / (q+1). With d_k = L (w - w_k) for the trained model w_k, and F_k
+the loss of the *received* model,
 
-    Delta_k = F_k^q d_k,    h_k = q F_k^(q-1) ||d_k||^2 + L F_k^q,    w+ = w - sum Delta_k / sum h_k.
+    Delta_k = F_k^q d_k,   h_k = q F_k^(q-1) ||d_k||^2 + L F_k^q,   w+ = w - sum Delta_k / sum h_k.
 
-Here the same step is written with normalised weights and v_k = w_k - w (so d_k = -L v_k), which cannot overflow:
+Here the same step is written with normalised weights and v_k = w_k - w (so d_k = -L v_k), which
+cannot overflow:
 
     a_k = F_k^q / sum F^q,    w+ = w + sum a_k v_k / (1 + q L sum a_k ||v_k||^2 / F_k).
 
-Departures. The paper omits the factor L in d_k; with it omitted q = 0 is FedAvg only for L = 1. The authors' code has it,
-and so have we (`scale_update=False` restores the printed form). As in the authors' code, 1e-10 is added to every loss.
-A client with a loss near 0, q below 1 and a non-zero update dominates the damping and freezes the round: that is a
-property of the method.
+Departures. The paper omits the factor L in d_k; with it omitted q = 0 is FedAvg only for L = 1. The
+authors' code has it, and so have we (`scale_update=False` restores the printed form). As in the
+authors' code, 1e-10 is added to every loss. A client with a loss near 0, q below 1 and a non-zero
+update dominates the damping and freezes the round: that is a property of the method.
 """
 
 from typing import Any
@@ -32,23 +34,41 @@ SMALLEST_LOSS = 1e-10
 class QFedAvg(Rule):
     """Coefficients in proportion to the loss to the power q, and a damped step."""
 
-    q: float = leaf(default=1.0, least=0, doc="fairness: 0 is FedAvg, larger q weighs clients with a large loss more")
-    lipschitz: float = leaf(default=10.0, above=0, doc="L, the inverse of the step size; by default 1 / learning_rate")
-    scale_update: bool = static(default=True, doc="whether d_k has the factor L; false is the form printed in the paper")
+    q: float = leaf(
+        default=1.0,
+        least=0,
+        doc="fairness: 0 is FedAvg, larger q weighs clients with a large loss more",
+    )
+    lipschitz: float = leaf(
+        default=10.0, above=0, doc="L, the inverse of the step size; by default 1 / learning_rate"
+    )
+    scale_update: bool = static(
+        default=True, doc="whether d_k has the factor L; false is the form printed in the paper"
+    )
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"loss", "square_norm"})
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        return softmax_shares(self.q * jnp.log(signals.loss + SMALLEST_LOSS), signals.returned), state
+        return (
+            softmax_shares(self.q * jnp.log(signals.loss + SMALLEST_LOSS), signals.returned),
+            state,
+        )
 
     def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
         a, _ = self.weigh(state, signals)  # over the clients that returned
         F, L = signals.loss + SMALLEST_LOSS, self.lipschitz
-        curvature = self.q * jnp.where(a > 0, a * effort.square_norm / F, 0.0).sum()  # q sum a_k ||v_k||^2 / F_k
-        # Algorithm 1 divided by sum F^q; h_k has ||d_k||^2 = L^2 ||v_k||^2 when updates are scaled, else ||v_k||^2.
-        return trees.scale(total, 1.0 / (1.0 + L * curvature) if self.scale_update else 1.0 / (L + curvature)), state
+        # q sum a_k ||v_k||^2 / F_k
+        curvature = self.q * jnp.where(a > 0, a * effort.square_norm / F, 0.0).sum()
+        # Algorithm 1 divided by sum F^q; h_k has ||d_k||^2 = L^2 ||v_k||^2 when updates are scaled,
+        # else ||v_k||^2.
+        return (
+            trees.scale(
+                total, 1.0 / (1.0 + L * curvature) if self.scale_update else 1.0 / (L + curvature)
+            ),
+            state,
+        )
 
 
 def lipschitz_from_rate(settings: dict[str, Any], select: Select) -> dict[str, Any]:

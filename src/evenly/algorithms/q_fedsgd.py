@@ -1,9 +1,9 @@
 """q-FedSGD: the q-FFL objective solved with one full gradient per client and round.
 
-Li et al., "Fair Resource Allocation in Federated Learning" (q-FFL), Algorithm 3. Client: F_k and its full gradient at w;
-Delta_k = F_k^q grad F_k; h_k = q F_k^(q-1) ||grad F_k||^2 + L F_k^q; server: w+ = w - sum Delta_k / sum h_k.
-It is q-FedAvg whose local training is one full-batch step at rate 1/L, and that is how it is built here: L is the
-inverse of the best step size at q = 0.
+Li et al., "Fair Resource Allocation in Federated Learning" (q-FFL), Algorithm 3. Client: F_k and
+its full gradient at w; Delta_k = F_k^q grad F_k; h_k = q F_k^(q-1) ||grad F_k||^2 + L F_k^q;
+server: w+ = w - sum Delta_k / sum h_k. It is q-FedAvg whose local training is one full-batch step
+at rate 1/L, and that is how it is built here: L is the inverse of the best step size at q = 0.
 """
 
 from evenly.algorithms.method import Method

@@ -8,18 +8,24 @@ from jax import lax
 
 Array = jax.Array
 
-WEIGHTS = ("size", "equal")  # what the setting `weights` of many rules may be: coefficients in proportion to training rows, or equal
+# what the setting `weights` of many rules may be: coefficients in proportion to training rows, or
+# equal
+WEIGHTS = ("size", "equal")
 
 
 def shares(raw: Array, returned: Array) -> Array:
-    """raw / sum(raw) over the clients that returned; zeros if none did, NaN if a raw value is NaN. [K]"""
+    """raw / sum(raw) over the clients that returned; zeros if none did, NaN if a raw value is NaN.
+    [K]
+    """
     kept = jnp.where(returned, raw, 0.0)
     total = kept.sum()
     return kept / jnp.where(total == 0, 1.0, total)
 
 
 def softmax_shares(score: Array, returned: Array) -> Array:
-    """exp(score) / sum(exp(score)) over the clients that returned, shifted so that nothing overflows. [K]"""
+    """exp(score) / sum(exp(score)) over the clients that returned, shifted so that nothing
+    overflows. [K]
+    """
     top = jnp.max(jnp.where(returned, score, -jnp.inf), initial=-jnp.inf)
     shifted = jnp.where(returned, score - jnp.where(jnp.isfinite(top), top, 0.0), 0.0)
     return shares(jnp.exp(shifted), returned)
@@ -27,14 +33,17 @@ def softmax_shares(score: Array, returned: Array) -> Array:
 
 # Euclidean projection onto a simplex.
 #
-# The public q-FFL code sums one element too few when it chooses the threshold, so that its weights can sum to more than 1 (in 65 % of
-# random steps with 23 clients). This is the correct rule (Duchi et al., ICML 2008).
+# The public q-FFL code sums one element too few when it chooses the threshold, so that its weights
+# can sum to more than 1 (in 65 % of random steps with 23 clients). This is the correct rule (Duchi
+# et al., ICML 2008).
 
 
 def project(y: Array, mask: Array, mass: Array | float = 1.0, most: int = 0) -> Array:
-    """The nearest x >= 0 with sum `mass` and x = 0 outside `mask`; zeros where the mask is empty. [K]
+    """The nearest x >= 0 with sum `mass` and x = 0 outside `mask`; zeros where the mask is empty.
+    [K]
 
-    `most` is an upper bound on the number of entries in the mask (0: none), so that only a few of many entries are sorted.
+    `most` is an upper bound on the number of entries in the mask (0: none), so that only a few of
+    many entries are sorted.
     """
     inside = jnp.where(mask, y, -jnp.inf)
     descending = lax.top_k(inside, most)[0] if 0 < most < y.shape[0] else jnp.sort(inside)[::-1]

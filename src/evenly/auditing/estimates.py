@@ -1,4 +1,6 @@
-"""Estimates with confidence intervals, counts of rows, and the quality of scores: AUC, calibration and thresholds."""
+"""Estimates with confidence intervals, counts of rows, and the quality of scores: AUC, calibration
+and thresholds.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +9,13 @@ import numpy as np
 
 from evenly.auditing.read import row_words
 from evenly.metrics import ratio
-from evenly.metrics.statistics import LEAST_CLIENTS, MOST_BLOCKS, Interval, over_clients, over_people
+from evenly.metrics.statistics import (
+    LEAST_CLIENTS,
+    MOST_BLOCKS,
+    Interval,
+    over_clients,
+    over_people,
+)
 from evenly.report.disclosure import hide
 from evenly.report.values import NORMAL95, wilson
 
@@ -18,7 +26,9 @@ NAN = float("nan")
 
 
 class Estimate(NamedTuple):
-    """A figure, its 95 % confidence interval and the number of rows it rests on; NaN where undefined, hidden or without interval."""
+    """A figure, its 95 % confidence interval and the number of rows it rests on; NaN where
+    undefined, hidden or without interval.
+    """
 
     value: float
     low: float = NAN
@@ -37,22 +47,33 @@ class Estimate(NamedTuple):
 
     def times(self, factor: float) -> "Estimate":
         """Scale the figure and its interval."""
-        return self._replace(value=factor * self.value, low=factor * self.low, high=factor * self.high)
+        return self._replace(
+            value=factor * self.value, low=factor * self.low, high=factor * self.high
+        )
 
 
 NOTHING = Estimate(NAN)
 
 
 def resampled_interval(units: Array, statistic: Callable[[Array], Array]) -> Interval:
-    """Compute the bootstrap interval of a statistic of summed tables, from resampled clients if there are enough, else from people.
+    """Compute the bootstrap interval of a statistic of summed tables, from resampled clients if
+    there are enough, else from people.
 
-    `units` is [units, groups, labels, outcomes]; `statistic` takes [draws, groups, labels, outcomes].
+    `units` is [units, groups, labels, outcomes]; `statistic` takes [draws, groups, labels,
+    outcomes].
     """
-    return over_clients(units, statistic) if len(units) >= LEAST_CLIENTS else over_people(units.sum(0), statistic)
+    return (
+        over_clients(units, statistic)
+        if len(units) >= LEAST_CLIENTS
+        else over_people(units.sum(0), statistic)
+    )
 
 
-def rate_ends(units: Array, share: Array, rows: Array, statistic: Callable[[Array], Array]) -> tuple[Array, Array]:
-    """Compute the ends of the intervals of rates: Wilson's interval, widened to the bootstrap interval if there are enough clients.
+def rate_ends(
+    units: Array, share: Array, rows: Array, statistic: Callable[[Array], Array]
+) -> tuple[Array, Array]:
+    """Compute the ends of the intervals of rates: Wilson's interval, widened to the bootstrap
+    interval if there are enough clients.
 
     Resampling alone finds no uncertainty where all of a group's few rows have the same outcome.
     """
@@ -64,7 +85,9 @@ def rate_ends(units: Array, share: Array, rows: Array, statistic: Callable[[Arra
 
 
 def newcombe(share: Array, rows: Array) -> tuple[Array, Array]:
-    """Compute Newcombe's 95 % interval (method 10) of the difference of two shares [..., 2], which combines their Wilson intervals."""
+    """Compute Newcombe's 95 % interval (method 10) of the difference of two shares [..., 2], which
+    combines their Wilson intervals.
+    """
     low, high = wilson(share, rows)
     gap = share[..., 0] - share[..., 1]
     below = np.sqrt((share[..., 0] - low[..., 0]) ** 2 + (high[..., 1] - share[..., 1]) ** 2)
@@ -85,7 +108,9 @@ class Counts(NamedTuple):
     """Number of rows by client or group, label and outcome."""
 
     clients: Array  # int64 [clients, 1, labels, outcomes]; empty without a client column
-    units: Array  # int64 [units, groups, labels, outcomes]: units of resampling, which are clients or blocks of them; else one unit
+    # int64 [units, groups, labels, outcomes]: units of resampling, which are clients or blocks of
+    # them; else one unit
+    units: Array
 
     @property
     def groups(self) -> Array:
@@ -105,21 +130,31 @@ class AuditRows(NamedTuple):
 def count_rows(rows: AuditRows, *, clients: int, groups: int, kinds: int) -> Counts:
     """Count all rows; `kinds` is the number of labels and of outcomes.
 
-    With more than MOST_BLOCKS clients, groups are counted by block of clients. These are the blocks that resampling would form, and
-    the counts stay small whatever the number of clients.
+    With more than MOST_BLOCKS clients, groups are counted by block of clients. These are the blocks
+    that resampling would form, and the counts stay small whatever the number of clients.
     """
     units = 1 if rows.client is None else min(clients, MOST_BLOCKS)
-    unit = None if rows.client is None else rows.client if clients <= MOST_BLOCKS else rows.client % MOST_BLOCKS
+    unit = (
+        None
+        if rows.client is None
+        else rows.client
+        if clients <= MOST_BLOCKS
+        else rows.client % MOST_BLOCKS
+    )
     tables = _table([unit, rows.group, rows.label, rows.outcome], (units, groups, kinds, kinds))
     if rows.client is None:
         return Counts(np.zeros((0, 1, kinds, kinds), np.int64), tables)
     if units == clients:
         return Counts(tables.sum(1, keepdims=True), tables)
-    return Counts(_table([rows.client, None, rows.label, rows.outcome], (clients, 1, kinds, kinds)), tables)
+    return Counts(
+        _table([rows.client, None, rows.label, rows.outcome], (clients, 1, kinds, kinds)), tables
+    )
 
 
 def _table(codes: list[Array | None], shape: tuple[int, ...]) -> Array:
-    """Count the rows with each combination of codes; None stands for a column that is 0 everywhere."""
+    """Count the rows with each combination of codes; None stands for a column that is 0
+    everywhere.
+    """
     cell: Array | None = None
     for code, size in zip(codes, shape, strict=True):
         cell = code if cell is None else cell * size + (0 if code is None else code)
@@ -128,11 +163,14 @@ def _table(codes: list[Array | None], shape: tuple[int, ...]) -> Array:
     return np.bincount(cell, minlength=int(np.prod(shape))).reshape(shape)
 
 
-# Scores: how well they rank people (AUC) and whether they match the observed frequencies (calibration).
+# Scores: how well they rank people (AUC) and whether they match the observed frequencies
+# (calibration).
 #
-# A score is the predicted probability of the favourable label. AUC is the probability that a person with the favourable label has a
-# higher score than a person without it, where ties count half. Its interval is that of DeLong, DeLong and Clarke-Pearson (1988), on the
-# logit scale. The calibration error is Σ share of a bin · |mean score − share with the favourable label|, over ten bins of equal width.
+# A score is the predicted probability of the favourable label. AUC is the probability that a person
+# with the favourable label has a higher score than a person without it, where ties count half. Its
+# interval is that of DeLong, DeLong and Clarke-Pearson (1988), on the logit scale. The calibration
+# error is Σ share of a bin · |mean score − share with the favourable label|, over ten bins of equal
+# width.
 
 BINS = 10
 THRESHOLDS = 20  # steps between 0 and 1
@@ -153,13 +191,15 @@ class ScoreSummary(NamedTuple):
     auc: Array
     auc_low: Array
     auc_high: Array
-    bias: Array  # mean score minus the share with the favourable label: above 0, scores are too high
+    # mean score minus the share with the favourable label: above 0, scores are too high
+    bias: Array
     bias_low: Array
     bias_high: Array
     ece: Array  # expected calibration error
     rows: Array
     favourable: Array  # rows with the favourable label
-    bins: Array  # [groups, BINS, 3] rows, sum of scores and rows with the favourable label in every bin
+    # [groups, BINS, 3] rows, sum of scores and rows with the favourable label in every bin
+    bins: Array
     steps: Array  # [groups, 2, THRESHOLDS] rows by label and score
 
 
@@ -180,9 +220,9 @@ def check_scores(name: str, values: Array, label: Array) -> Scores:
         first = int(invalid.argmax())
         what = "is empty or not a number" if np.isnan(values[first]) else f"holds {values[first]:g}"
         raise ValueError(
-            f"Column {name!r} must hold probabilities from 0 to 1 in every row; {row_words(first)} {what}, and "
-            f"{int(invalid.sum()) - 1:,} more rows are invalid. Use the probability of the favourable label; "
-            "convert a logit z with 1 / (1 + exp(-z))."
+            f"Column {name!r} must hold probabilities from 0 to 1 in every row; {row_words(first)}"
+            f" {what}, and {int(invalid.sum()) - 1:,} more rows are invalid. Use the probability of"
+            " the favourable label; convert a logit z with 1 / (1 + exp(-z))."
         )
     return Scores(values, label == 1, np.argsort(values, kind="stable"))
 
@@ -190,42 +230,59 @@ def check_scores(name: str, values: Array, label: Array) -> Scores:
 def summarise_scores(scores: Scores, group: Array | None, groups: int) -> ScoreSummary:
     """Compute AUC, bias and calibration of every group, or of everybody if `group` is None."""
     group = np.zeros(len(scores.score), np.int64) if group is None else group.astype(np.int64)
-    rows, favourable = np.bincount(group, minlength=groups), np.bincount(group, scores.label, minlength=groups)
+    rows, favourable = (
+        np.bincount(group, minlength=groups),
+        np.bincount(group, scores.label, minlength=groups),
+    )
     auc, low, high = _auc(scores, group, groups, favourable, rows - favourable)
     bins = _bins(scores, group, groups)
     bias = ratio(bins[..., 1].sum(-1) - favourable, rows)
     half = _bias_error(scores, group, groups, bias, rows)
     gaps = np.abs(bins[..., 1] - bins[..., 2]).sum(-1)
     steps = np.minimum((scores.score * THRESHOLDS).astype(np.int64), THRESHOLDS - 1)
-    kinds = np.bincount((group * 2 + scores.label) * THRESHOLDS + steps, minlength=groups * 2 * THRESHOLDS)
+    kinds = np.bincount(
+        (group * 2 + scores.label) * THRESHOLDS + steps, minlength=groups * 2 * THRESHOLDS
+    )
     return ScoreSummary(
-        auc, low, high, bias, bias - half, bias + half, ratio(gaps, rows), rows, favourable.astype(np.int64), bins,
-        kinds.reshape(groups, 2, THRESHOLDS),
+        auc, low, high, bias, bias - half, bias + half, ratio(gaps, rows), rows,
+        favourable.astype(np.int64), bins, kinds.reshape(groups, 2, THRESHOLDS),
     )  # fmt: skip
 
 
-def score_figures(summary: ScoreSummary, visible: Array, min_cell: int) -> dict[str, tuple[Estimate, ...]]:
-    """AUC, calibration error and bias of the groups whose label counts are visible; AUC only with enough people of each label.
+def score_figures(
+    summary: ScoreSummary, visible: Array, min_cell: int
+) -> dict[str, tuple[Estimate, ...]]:
+    """AUC, calibration error and bias of the groups whose label counts are visible; AUC only with
+    enough people of each label.
 
-    All three depend on the labels: with scores of 0 and 1, bias and selection rate reveal how many people have the favourable label.
+    All three depend on the labels: with scores of 0 and 1, bias and selection rate reveal how many
+    people have the favourable label.
     """
     fewest = np.minimum(summary.favourable, summary.rows - summary.favourable)
     has_auc, nothing = visible & (fewest >= min_cell), np.full(len(summary.rows), np.nan)
     return {
-        "auc": estimates(np.where(has_auc, summary.auc, np.nan), summary.auc_low, summary.auc_high, summary.rows),
+        "auc": estimates(
+            np.where(has_auc, summary.auc, np.nan), summary.auc_low, summary.auc_high, summary.rows
+        ),
         "ece": estimates(np.where(visible, summary.ece, np.nan), nothing, nothing, summary.rows),
-        "bias": estimates(np.where(visible, summary.bias, np.nan), summary.bias_low, summary.bias_high, summary.rows),
+        "bias": estimates(
+            np.where(visible, summary.bias, np.nan),
+            summary.bias_low,
+            summary.bias_high,
+            summary.rows,
+        ),
     }
 
 
 def curves(summary: ScoreSummary, visible: Array, compared: Array, min_cell: int) -> Curves:
     """Compute the curves of the charts. Bins with fewer than `min_cell` people are hidden.
 
-    A curve of many thresholds reveals more than a single rate, so it is hidden unless both sides have ten times as many people of each
-    label.
+    A curve of many thresholds reveals more than a single rate, so it is hidden unless both sides
+    have ten times as many people of each label.
     """
     rows, score, favourable = np.moveaxis(summary.bins, -1, 0)
-    filled = ~hide(rows, min_cell, sums=[1], also=~visible[:, None]).cells  # a group's total is visible
+    # a group's total is visible
+    filled = ~hide(rows, min_cell, sums=[1], also=~visible[:, None]).cells
     spd, eod = (np.full((len(rows), THRESHOLDS), np.nan) for _ in range(2))
     everybody = summary.steps[compared].sum(0)
     for g in np.flatnonzero(visible & compared):
@@ -233,42 +290,56 @@ def curves(summary: ScoreSummary, visible: Array, compared: Array, min_cell: int
         if (pair.sum(-1) >= 10 * max(1, min_cell)).all():
             spd[g], eod[g] = (rate[0] - rate[1] for rate in at_thresholds(pair))
     divisor = np.where(filled, rows, np.nan)
-    return Curves(ratio(score, divisor), ratio(favourable, divisor), np.where(filled, rows, 0), spd, eod)
+    return Curves(
+        ratio(score, divisor), ratio(favourable, divisor), np.where(filled, rows, 0), spd, eod
+    )
 
 
 def at_thresholds(steps: Array) -> tuple[Array, Array]:
-    """Compute selection rate and true positive rate of groups if everybody with at least a threshold's score were selected.
+    """Compute selection rate and true positive rate of groups if everybody with at least a
+    threshold's score were selected.
 
-    The thresholds are 0, 1/20, 2/20 and so on; `steps` is that of `ScoreSummary`. [groups, THRESHOLDS] each
+    The thresholds are 0, 1/20, 2/20 and so on; `steps` is that of `ScoreSummary`. [groups,
+    THRESHOLDS] each
     """
     above = steps[..., ::-1].cumsum(-1)[..., ::-1]  # rows from each step on
-    return ratio(above.sum(-2), steps.sum((-2, -1))[..., None]), ratio(above[..., 1, :], steps[..., 1, :].sum(-1)[..., None])
+    return ratio(above.sum(-2), steps.sum((-2, -1))[..., None]), ratio(
+        above[..., 1, :], steps[..., 1, :].sum(-1)[..., None]
+    )
 
 
 def _bins(scores: Scores, group: Array, groups: int) -> Array:
     cell = group * BINS + np.minimum((scores.score * BINS).astype(np.int64), BINS - 1)
     weights = (None, scores.score, scores.label)
-    return np.stack([np.bincount(cell, weight, minlength=groups * BINS) for weight in weights], axis=-1).reshape(groups, BINS, 3)
+    return np.stack(
+        [np.bincount(cell, weight, minlength=groups * BINS) for weight in weights], axis=-1
+    ).reshape(groups, BINS, 3)
 
 
 def _bias_error(scores: Scores, group: Array, groups: int, bias: Array, rows: Array) -> Array:
     """Half of the 95 % interval of the mean difference between score and label of each group."""
     square = np.bincount(group, (scores.score - scores.label) ** 2, minlength=groups)
-    return NORMAL95 * np.sqrt(np.maximum(ratio(square, rows) - bias**2, 0) / np.maximum(rows - 1, 1))
+    return NORMAL95 * np.sqrt(
+        np.maximum(ratio(square, rows) - bias**2, 0) / np.maximum(rows - 1, 1)
+    )
 
 
-def _auc(scores: Scores, group: Array, groups: int, favourable: Array, other: Array) -> tuple[Array, Array, Array]:
+def _auc(
+    scores: Scores, group: Array, groups: int, favourable: Array, other: Array
+) -> tuple[Array, Array, Array]:
     """AUC of every group and the ends of its interval.
 
-    The placement of a row is the share of its group's rows with the other label that it is ranked correctly against. The mean
-    placement is the AUC.
+    The placement of a row is the share of its group's rows with the other label that it is ranked
+    correctly against. The mean placement is the AUC.
     """
     rank, rank_in_label = _ranks(scores, group), _ranks(scores, group * 2 + scores.label)
     below = (rank - rank_in_label) / np.where(scores.label, other[group], favourable[group]).clip(1)
     placement = np.where(scores.label, below, 1 - below)
     auc = ratio(np.bincount(group, placement * scores.label, minlength=groups), favourable)
     auc = np.where(other > 0, auc, np.nan)
-    variance = sum(_variance(placement, scores.label == kind, group, groups, auc) for kind in (True, False))
+    variance = sum(
+        _variance(placement, scores.label == kind, group, groups, auc) for kind in (True, False)
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         centre, half = np.log(auc / (1 - auc)), NORMAL95 * np.sqrt(variance) / (auc * (1 - auc))
         low, high = (1 / (1 + np.exp(-(centre + side * half))) for side in (-1, 1))
@@ -279,19 +350,24 @@ def _auc(scores: Scores, group: Array, groups: int, favourable: Array, other: Ar
 def _variance(placement: Array, of_label: Array, group: Array, groups: int, auc: Array) -> Array:
     """Variance of the mean placement of the rows with one label."""
     rows = np.bincount(group, of_label, minlength=groups)
-    square = np.bincount(group, np.where(of_label, (placement - auc[group]) ** 2, 0), minlength=groups)
+    square = np.bincount(
+        group, np.where(of_label, (placement - auc[group]) ** 2, 0), minlength=groups
+    )
     return ratio(ratio(square, rows - 1), rows)
 
 
 def _ranks(scores: Scores, group: Array) -> Array:
-    """Rank of every row by score within its group, counted from 1; ties share the mean of their ranks. [rows]"""
+    """Rank of every row by score within its group, counted from 1; ties share the mean of their
+    ranks. [rows]
+    """
     kind = np.min_scalar_type(group.max(initial=0))  # NumPy sorts short integers in linear time
     order = scores.order[np.argsort(group[scores.order].astype(kind), kind="stable")]
     of_row, score = group[order], scores.score[order]
     is_new = np.ones(len(order), bool)
     is_new[1:] = of_row[1:] != of_row[:-1]
     starts = np.flatnonzero(is_new)
-    start = np.repeat(starts, np.diff(starts, append=len(order)))  # position of the first row of each row's group
+    # position of the first row of each row's group
+    start = np.repeat(starts, np.diff(starts, append=len(order)))
     is_new[1:] |= score[1:] != score[:-1]
     ties = np.flatnonzero(is_new)
     size = np.diff(ties, append=len(order))

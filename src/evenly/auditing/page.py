@@ -27,7 +27,12 @@ from evenly.report.html import (
 from evenly.report.opening import lead_of
 from evenly.report.worst_served import sentences, whom_table
 
-CONTENTS = {"clients": "Clients", "groups": "Groups", "scores": "Scores", "about": "About this audit"}
+CONTENTS = {
+    "clients": "Clients",
+    "groups": "Groups",
+    "scores": "Scores",
+    "about": "About this audit",
+}
 ROWS = "The page holds counts and rates only, no rows of the table."
 
 
@@ -49,7 +54,11 @@ def render(audit: Audit) -> str:
     }
     present = {key: part for key, part in parts.items() if part is not None}
     specs = {key: spec for part in present.values() for key, spec in part.specs.items()}
-    body = [_opening(audit), contents({key: CONTENTS[key] for key in present}), *(part.html for part in present.values())]
+    body = [
+        _opening(audit),
+        contents({key: CONTENTS[key] for key in present}),
+        *(part.html for part in present.values()),
+    ]
     return document(title_of_audit(audit), join(body), specs, assets=("audit.css",))
 
 
@@ -76,7 +85,11 @@ def _tiles(audit: Audit) -> Iterator[Tile]:
     clients, favourable = audit.clients, audit.about.favourable
     if clients is not None and clients.summary["worst10"].has_value:
         worst = f"{clients.summary['worst10'].value:.1f} %"
-        yield Tile("Worst-served tenth of clients", worst, f"of {clients.clients_in_summary:,} by {clients.column}")
+        yield Tile(
+            "Worst-served tenth of clients",
+            worst,
+            f"of {clients.clients_in_summary:,} by {clients.column}",
+        )
     for view in audit.groups:
         group = view.unprivileged or 0
         gap = view.against["acc_diff" if favourable is None else "spd"][group]
@@ -92,17 +105,32 @@ def _about(audit: Audit) -> Html:
     pairs = [
         ("Table", about.source),
         ("Rows", f"{about.rows:,}, one per person"),
-        *((f"{role} column" if role != "Sensitive" else "Sensitive columns", name) for role, name in about.columns.items()),
+        *(
+            (f"{role} column" if role != "Sensitive" else "Sensitive columns", name)
+            for role, name in about.columns.items()
+        ),
         ("Labels", _labels(about.labels)),
         ("Favourable label", about.favourable or "none named"),
         ("Hidden", hidden),
-        *([("Names of clients", "replaced by numbers, the largest client first")] if about.anonymous else []),
+        *(
+            [("Names of clients", "replaced by numbers, the largest client first")]
+            if about.anonymous
+            else []
+        ),
     ]
     texts = f"{interval_words(audit)} {ROWS}", protection_words(about.min_cell)
     parts = [definitions(pairs), *(element("p", None, nonbreaking(text)) for text in texts)]
     if about.command:
-        parts += [element("h3", None, "Command"), element("pre", {"tabindex": "0"}, element("code", None, about.command))]
-    return section("about", "About this audit", *parts, details("How the figures are computed", _formulas(audit)))
+        parts += [
+            element("h3", None, "Command"),
+            element("pre", {"tabindex": "0"}, element("code", None, about.command)),
+        ]
+    return section(
+        "about",
+        "About this audit",
+        *parts,
+        details("How the figures are computed", _formulas(audit)),
+    )
 
 
 def _labels(labels: tuple[str, ...], most: int = 12) -> str:
@@ -114,12 +142,28 @@ def _formulas(audit: Audit) -> Html:
     """Formula and range of every metric on the page, from the registries."""
     metrics = METRICS | GROUP_METRICS | AGAINST
     used = dict.fromkeys(figure.metric for figure in audit.figures if figure.metric in metrics)
-    rows = [(sentence_case(metrics[name].title), metrics[name].formula, metrics[name].range) for name in used]
+    rows = [
+        (sentence_case(metrics[name].title), metrics[name].formula, metrics[name].range)
+        for name in used
+    ]
     if "auc" in audit.whole:
         rows += [
-            (SCORES["auc"], "probability that a person with the favourable label has a higher score than a person without", "0 to 1"),
-            (SCORES["ece"], "Σ share of bin · |mean score − share labelled favourable|, ten bins", "0 to 1"),
+            (
+                SCORES["auc"],
+                (
+                    "probability that a person with the favourable label has a higher score than a"
+                    " person without"
+                ),
+                "0 to 1",
+            ),
+            (
+                SCORES["ece"],
+                "Σ share of bin · |mean score − share labelled favourable|, ten bins",
+                "0 to 1",
+            ),
             (SCORES["bias"], "mean score − share labelled favourable", "−1 to 1"),
         ]
     columns = [Column("Metric"), Column("Formula", words=True), Column("Range", words=True)]
-    return grid("₀ is the group in question, ₁ all others, g a single group, k a client.", columns, rows)
+    return grid(
+        "₀ is the group in question, ₁ all others, g a single group, k a client.", columns, rows
+    )

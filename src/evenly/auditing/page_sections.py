@@ -57,7 +57,10 @@ def rate_entry(estimate: Estimate, *, hidden: bool = False) -> Entry:
     if not estimate.has_value:
         return dash(HIDDEN if hidden else "there is nothing to divide by")
     star = " *" if estimate.rows < FEW else ""
-    return _entry(f"{estimate.value:.1f}{star}", f"{estimate.low:.1f} to {estimate.high:.1f}" if estimate.has_interval else "")
+    return _entry(
+        f"{estimate.value:.1f}{star}",
+        f"{estimate.low:.1f} to {estimate.high:.1f}" if estimate.has_interval else "",
+    )
 
 
 def fraction_entry(estimate: Estimate, *, hidden: bool = False, digits: int = 3) -> Entry:
@@ -71,7 +74,7 @@ def fraction_entry(estimate: Estimate, *, hidden: bool = False, digits: int = 3)
 def signed_number(number: str) -> str:
     """A number with a typographic minus sign, and without a sign if it is 0.
 
-    >>> proper("-0.0")
+    >>> signed_number("-0.0")
     '0.0'
     """
     return number.lstrip("-") if not number.strip("-0.") else number.replace("-", "−")
@@ -83,7 +86,9 @@ def with_space(content: Html) -> Html:
 
 
 def identifier(*words: str) -> str:
-    """The identifier of a chart on the page, from fixed words and numbers only, never from words of the table."""
+    """The identifier of a chart on the page, from fixed words and numbers only, never from words of
+    the table.
+    """
     return "-".join(("chart", *words))
 
 
@@ -106,23 +111,45 @@ def client_section(audit: Audit) -> PagePart:
     if view is None:
         raise ValueError("The audit has no client column, so it has no section on clients.")
     charts = _client_figures(view, audit)
-    parts = [_metrics(view, MAIN, "How evenly the clients are served."), *_hidden(view, audit.about.min_cell)]
+    parts = [
+        _metrics(view, MAIN, "How evenly the clients are served."),
+        *_hidden(view, audit.about.min_cell),
+    ]
     parts += [figures(charts)] if charts else []
     parts += _tables(view)
     further = [name for name in METRICS if name not in MAIN]
-    parts.append(details("More client metrics", _metrics(view, further, "Further measures of how evenly the clients are served.")))
-    return PagePart(section("clients", f"How are the clients served, by {view.column}?", *parts), specs(charts))
+    parts.append(
+        details(
+            "More client metrics",
+            _metrics(view, further, "Further measures of how evenly the clients are served."),
+        )
+    )
+    return PagePart(
+        section("clients", f"How are the clients served, by {view.column}?", *parts), specs(charts)
+    )
 
 
 def _metrics(view: ClientView, names: list[str] | tuple[str, ...], caption: str) -> Html:
-    columns = [Column("Clients"), *(Column(sentence_case(METRICS[name].title), _client_hint(name)) for name in names)]
+    columns = [
+        Column("Clients"),
+        *(Column(sentence_case(METRICS[name].title), _client_hint(name)) for name in names),
+    ]
     row = [f"{view.clients_in_summary:,} by {view.column}", *(_value(view, name) for name in names)]
-    return grid(f"{caption} Below a value its 95 % interval, from resampling clients.", columns, [row], kind="compact")
+    return grid(
+        f"{caption} Below a value its 95 % interval, from resampling clients.",
+        columns,
+        [row],
+        kind="compact",
+    )
 
 
 def _value(view: ClientView, name: str) -> Entry:
     estimate = view.summary[name]
-    return rate_entry(estimate._replace(rows=FEW), hidden=True) if unit_of(name) != FRACTION else fraction_entry(estimate, hidden=True)
+    return (
+        rate_entry(estimate._replace(rows=FEW), hidden=True)
+        if unit_of(name) != FRACTION
+        else fraction_entry(estimate, hidden=True)
+    )
 
 
 def _client_hint(name: str) -> str:
@@ -132,32 +159,67 @@ def _client_hint(name: str) -> str:
 
 def _hidden(view: ClientView, min_cell: int) -> list[Html]:
     words = hidden_words([view.hidden], min_cell, what="client")
-    part = " They are excluded from all figures over clients, because they could be calculated from these."
+    part = (
+        " They are excluded from all figures over clients, because they could be calculated from"
+        " these."
+    )
     whole = " They are included in all figures over clients."
-    return [element("p", {"class": "soft"}, words, part if view.clients_in_summary < view.clients else whole)] if words else []
+    return (
+        [
+            element(
+                "p",
+                {"class": "soft"},
+                words,
+                part if view.clients_in_summary < view.clients else whole,
+            )
+        ]
+        if words
+        else []
+    )
 
 
 def _client_figures(view: ClientView, audit: Audit) -> list[ChartFigure]:
     order = view.worst_first()
     charts = [_spread_figure(view, order)] if len(order) >= NAMED else []
-    return [*charts, _accuracy_figure(view, order, audit.whole["accuracy"].value)] if view.can_list and len(order) > 1 else charts
+    return (
+        [*charts, _accuracy_figure(view, order, audit.whole["accuracy"].value)]
+        if view.can_list and len(order) > 1
+        else charts
+    )
 
 
 def _spread_figure(view: ClientView, order: list[int]) -> ChartFigure:
     mean, worst = view.summary["average_devices"], view.summary["worst10"]
     chart = histogram([view.accuracy[k].value for k in order], mean=mean.value, worst=worst.value)
     dashed = ", the dashed one that of the worst-served tenth" if worst.has_value else ""
-    return ChartFigure(identifier("clients", "spread"), chart, f"The solid line is the mean of all clients{dashed}.")
+    return ChartFigure(
+        identifier("clients", "spread"),
+        chart,
+        f"The solid line is the mean of all clients{dashed}.",
+    )
 
 
 def _accuracy_figure(view: ClientView, order: list[int], everybody: float) -> ChartFigure:
     worst, few = order[:CHART_CLIENTS], tenth(view.clients_in_summary)
     entries = [Dot(view.names[k], view.accuracy[k], highlight=i < few) for i, k in enumerate(worst)]
-    words = {"title": "Accuracy by client", "unit": "Accuracy (%)", "what": "Client", "highlight": "the worst-served tenth"}
-    part = f"The {CHART_CLIENTS} worst-served of {len(order):,} clients. " if len(order) > CHART_CLIENTS else ""
+    words = {
+        "title": "Accuracy by client",
+        "unit": "Accuracy (%)",
+        "what": "Client",
+        "highlight": "the worst-served tenth",
+    }
+    part = (
+        f"The {CHART_CLIENTS} worst-served of {len(order):,} clients. "
+        if len(order) > CHART_CLIENTS
+        else ""
+    )
     colour = f"In colour: the worst-served tenth. Hollow: fewer than {FEW} people."
     caption = f"{part}Lines are 95 % intervals (Wilson); the dashed line is everybody. {colour}"
-    return ChartFigure(identifier("clients", "each"), dots(entries, middle=everybody, **words), nonbreaking(caption))
+    return ChartFigure(
+        identifier("clients", "each"),
+        dots(entries, middle=everybody, **words),
+        nonbreaking(caption),
+    )
 
 
 def _tables(view: ClientView) -> list[Html]:
@@ -166,13 +228,30 @@ def _tables(view: ClientView) -> list[Html]:
         return []
     if len(order) < NAMED:
         return [with_space(_client_table(view, order, "Every client, the worst served first."))]
-    parts = [with_space(_client_table(view, order[:WORST_CLIENTS], f"The {WORST_CLIENTS} clients that are served worst."))]
+    parts = [
+        with_space(
+            _client_table(
+                view, order[:WORST_CLIENTS], f"The {WORST_CLIENTS} clients that are served worst."
+            )
+        )
+    ]
     more = f" The first {TABLE_ROWS:,}; audit.csv has all." if len(order) > TABLE_ROWS else ""
-    return [*parts, details(f"All {len(order):,} clients", _client_table(view, order[:TABLE_ROWS], f"The worst served first.{more}"))]
+    return [
+        *parts,
+        details(
+            f"All {len(order):,} clients",
+            _client_table(view, order[:TABLE_ROWS], f"The worst served first.{more}"),
+        ),
+    ]
 
 
 def _client_table(view: ClientView, order: list[int], caption: str) -> Html:
-    columns = [Column("Client"), Column("People"), Column("Accuracy", "%"), *(Column(SCORES[name]) for name in view.scores)]
+    columns = [
+        Column("Client"),
+        Column("People"),
+        Column("Accuracy", "%"),
+        *(Column(SCORES[name]) for name in view.scores),
+    ]
     rows = [
         [
             view.names[k],
@@ -182,17 +261,27 @@ def _client_table(view: ClientView, order: list[int], caption: str) -> Html:
         ]
         for k in order
     ]
-    return grid(nonbreaking(f"{caption} * marks fewer than {FEW} people."), columns, rows, kind="compact")
+    return grid(
+        nonbreaking(f"{caption} * marks fewer than {FEW} people."), columns, rows, kind="compact"
+    )
 
 
 # Groups: every sensitive column, then the intersections.
 
-TITLES = {"accuracy": "Accuracy by group", "selection_rate": "Selection by group", "tpr": "TPR by group"}
+TITLES = {
+    "accuracy": "Accuracy by group",
+    "selection_rate": "Selection by group",
+    "tpr": "TPR by group",
+}
 CHART_GROUPS, TABLE_GROUPS = 20, 60  # groups: the largest
 TABLE_CLIENTS = 500
 RANGES = ("acc_range", "spd_range", "eod_range", "odds_range")
 WORST_GROUPS = ("worst_accuracy", "worst_tpr")
-HINTS = {"selection_rate": "predicted favourable", "tpr": "of those labelled so", "fpr": "of those labelled otherwise"}
+HINTS = {
+    "selection_rate": "predicted favourable",
+    "tpr": "of those labelled so",
+    "fpr": "of those labelled otherwise",
+}
 
 
 def group_section(audit: Audit) -> PagePart:
@@ -210,8 +299,9 @@ def _key(audit: Audit) -> Html:
     favourable = audit.about.favourable
     what = f"“Predicted favourable” means predicted “{favourable}”. " if favourable else ""
     text = (
-        f"{what}Rates in percent with their 95 % intervals; * marks rates of fewer than {FEW} people, which vary strongly by chance; "
-        "– marks rates that are undefined, or hidden because they rest on too few people."
+        f"{what}Rates in percent with their 95 % intervals; * marks rates of fewer than {FEW}"
+        " people, which vary strongly by chance; – marks rates that are undefined, or hidden"
+        " because they rest on too few people."
     )
     return element("p", {"class": "soft"}, nonbreaking(text))
 
@@ -223,7 +313,12 @@ def _view(view: GroupView, charts: list[ChartFigure], audit: Audit) -> list[Html
     if not is_crossing:
         parts.append(_who(view))
     parts += [figures(charts)] if charts else []
-    parts += [with_space(_rates(view)), *([_against(view)] if view.against else []), _ranges(view), *_within(view, audit.clients)]
+    parts += [
+        with_space(_rates(view)),
+        *([_against(view)] if view.against else []),
+        _ranges(view),
+        *_within(view, audit.clients),
+    ]
     return parts
 
 
@@ -231,7 +326,10 @@ def _who(view: GroupView) -> Html:
     g = view.unprivileged or 0
     why = "chosen because it has the lowest rate" if view.by_default else "as requested"
     return element(
-        "p", {"class": "soft"}, f"“{view.names[g]}” is compared with all others ({why}). The tables also compare every other value."
+        "p",
+        {"class": "soft"},
+        f"“{view.names[g]}” is compared with all others ({why}). The tables also compare every"
+        " other value.",
     )
 
 
@@ -250,10 +348,19 @@ def _group_figures(view: GroupView, audit: Audit, number: int) -> list[ChartFigu
         if rates is None or sum(rates[g].has_value for g in order) < 2:
             continue
         chosen = [Dot(view.names[g], rates[g], highlight=g == view.unprivileged) for g in order]
-        chart = dots(chosen, title=title, unit=f"{RATES[name]} (%)", middle=audit.whole[name].value, what="Group", highlight=marked)
+        chart = dots(
+            chosen,
+            title=title,
+            unit=f"{RATES[name]} (%)",
+            middle=audit.whole[name].value,
+            what="Group",
+            highlight=marked,
+        )
         more = f" The {CHART_GROUPS} largest groups." if len(view.names) > CHART_GROUPS else ""
         caption = f"{_caption(name, audit.about.favourable)} The dashed line is everybody.{more}"
-        charts.append(ChartFigure(identifier("groups", str(number), name.replace("_", "-")), chart, caption))
+        charts.append(
+            ChartFigure(identifier("groups", str(number), name.replace("_", "-")), chart, caption)
+        )
     return charts
 
 
@@ -266,14 +373,28 @@ def _caption(name: str, favourable: str | None) -> str:
 
 
 def _rates(view: GroupView) -> Html:
-    columns = [Column("Group"), Column("People"), *(Column(RATES[name], HINTS.get(name, "")) for name in view.rates)]
+    columns = [
+        Column("Group"),
+        Column("People"),
+        *(Column(RATES[name], HINTS.get(name, "")) for name in view.rates),
+    ]
     rows = []
     for g in _order(view, TABLE_GROUPS):
         hidden = bool(view.veil.groups.cells[g])
         partly = hidden or bool(view.veil.labels.cells[g].any())
         people = Entry("hidden", "") if hidden else f"{view.rows[g]:,}"
-        rows.append([_name(view, g), people, *(rate_entry(rates[g], hidden=partly) for rates in view.rates.values())])
-    more = f" The {TABLE_GROUPS} largest of {len(view.names):,} groups; audit.csv has all." if len(view.names) > TABLE_GROUPS else ""
+        rows.append(
+            [
+                _name(view, g),
+                people,
+                *(rate_entry(rates[g], hidden=partly) for rates in view.rates.values()),
+            ]
+        )
+    more = (
+        f" The {TABLE_GROUPS} largest of {len(view.names):,} groups; audit.csv has all."
+        if len(view.names) > TABLE_GROUPS
+        else ""
+    )
     return grid(f"How every group is served.{more}", columns, rows, kind="compact")
 
 
@@ -283,13 +404,31 @@ def _name(view: GroupView, g: int) -> str:
 
 def _against(view: GroupView) -> Html:
     """Every group against all others."""
-    columns = [Column("Group"), *(Column(sentence_case(AGAINST[name].title), _group_hint(name)) for name in view.against)]
-    visible = [g for g in _order(view, TABLE_GROUPS) if any(gaps[g].has_value for gaps in view.against.values())]
-    rows = [[_name(view, g), *(_gap(name, gaps[g]) for name, gaps in view.against.items())] for g in visible]
+    columns = [
+        Column("Group"),
+        *(Column(sentence_case(AGAINST[name].title), _group_hint(name)) for name in view.against),
+    ]
+    visible = [
+        g
+        for g in _order(view, TABLE_GROUPS)
+        if any(gaps[g].has_value for gaps in view.against.values())
+    ]
+    rows = [
+        [_name(view, g), *(_gap(name, gaps[g]) for name, gaps in view.against.items())]
+        for g in visible
+    ]
     if not rows:
-        return element("p", {"class": "soft"}, "No group can be compared with all others, because one side always has too few people.")
+        return element(
+            "p",
+            {"class": "soft"},
+            "No group can be compared with all others, because one side always has too few people.",
+        )
     return grid(
-        "Every group minus all others, as fractions. Values below 0 are to the disadvantage of the group.", columns, rows, kind="compact"
+        "Every group minus all others, as fractions. Values below 0 are to the disadvantage of the"
+        " group.",
+        columns,
+        rows,
+        kind="compact",
     )
 
 
@@ -303,14 +442,30 @@ def _group_hint(name: str) -> str:
 
 def _ranges(view: GroupView) -> Html:
     """The best group against the worst."""
-    ranged = [(GROUP_METRICS[name].title, view.ranges[name]) for name in RANGES if _has_range(view, name)]
+    ranged = [
+        (GROUP_METRICS[name].title, view.ranges[name]) for name in RANGES if _has_range(view, name)
+    ]
     if not ranged:
         return element("p", {"class": "soft"}, "Fewer than two groups have visible rates.")
-    columns = [Column("The best minus the worst"), *(Column(sentence_case(words), "lower is fairer") for words, _ in ranged)]
-    worst = (f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %" for name in WORST_GROUPS if _has_range(view, name))
-    shown = sum(bool(rows) and NO_VALUE not in name for rows, name in zip(view.rows, view.names, strict=True))
+    columns = [
+        Column("The best minus the worst"),
+        *(Column(sentence_case(words), "lower is fairer") for words, _ in ranged),
+    ]
+    worst = (
+        f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %"
+        for name in WORST_GROUPS
+        if _has_range(view, name)
+    )
+    shown = sum(
+        bool(rows) and NO_VALUE not in name
+        for rows, name in zip(view.rows, view.names, strict=True)
+    )
     caption = f"Among the visible groups, as fractions; {', '.join(worst)}."
-    return grid(nonbreaking(caption), columns, [[f"{shown} groups", *(fraction_entry(estimate) for _, estimate in ranged)]])
+    return grid(
+        nonbreaking(caption),
+        columns,
+        [[f"{shown} groups", *(fraction_entry(estimate) for _, estimate in ranged)]],
+    )
 
 
 def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
@@ -318,13 +473,34 @@ def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
     if view.client_gaps is None or clients is None or not view.client_gaps.clients:
         return []
     spd, eod, g = view.client_gaps.spd, view.client_gaps.eod, view.unprivileged or 0
-    order = sorted((k for k in range(len(spd)) if spd[k].has_value), key=lambda k: spd[k].value)[:TABLE_CLIENTS]
-    columns = [Column("Client"), Column("People", "both sides"), Column("SPD", "fraction"), Column("EOD", "fraction")]
-    rows = [[clients.names[k], f"{spd[k].rows:,}", fraction_entry(spd[k]), fraction_entry(eod[k], hidden=True)] for k in order]
+    order = sorted((k for k in range(len(spd)) if spd[k].has_value), key=lambda k: spd[k].value)[
+        :TABLE_CLIENTS
+    ]
+    columns = [
+        Column("Client"),
+        Column("People", "both sides"),
+        Column("SPD", "fraction"),
+        Column("EOD", "fraction"),
+    ]
+    rows = [
+        [
+            clients.names[k],
+            f"{spd[k].rows:,}",
+            fraction_entry(spd[k]),
+            fraction_entry(eod[k], hidden=True),
+        ]
+        for k in order
+    ]
     caption = (
-        f"“{view.names[g]}” minus all others of the same client, with Newcombe's 95 % intervals. Clients with too few people are left out."
+        f"“{view.names[g]}” minus all others of the same client, with Newcombe's 95 % intervals."
+        " Clients with too few people are left out."
     )
-    return [details(f"The gap within each client ({len(order):,})", grid(nonbreaking(caption), columns, rows, kind="compact"))]
+    return [
+        details(
+            f"The gap within each client ({len(order):,})",
+            grid(nonbreaking(caption), columns, rows, kind="compact"),
+        )
+    ]
 
 
 def _has_range(view: GroupView, name: str) -> bool:
@@ -333,30 +509,58 @@ def _has_range(view: GroupView, name: str) -> bool:
 
 # Scores: how well they rank people, and whether they are calibrated.
 
-SCORE_HINTS = {"auc": "1 is best, 0.5 is chance", "ece": "lower is better", "bias": "above 0, scores are too high"}
+SCORE_HINTS = {
+    "auc": "1 is best, 0.5 is chance",
+    "ece": "lower is better",
+    "bias": "above 0, scores are too high",
+}
 GAPS = ("SPD", "EOD")
 
 
 def score_section(audit: Audit) -> PagePart:
     """The section on scores: AUC and calibration of every group."""
-    parts, charts = [_table(audit, [(view, f"{view.title}=") for view in audit.groups], everybody=True)], []
+    parts, charts = (
+        [_table(audit, [(view, f"{view.title}=") for view in audit.groups], everybody=True)],
+        [],
+    )
     if audit.intersections is not None:
-        parts.append(details("Scores of intersections", _table(audit, [(audit.intersections, "")], everybody=False)))
+        parts.append(
+            details(
+                "Scores of intersections",
+                _table(audit, [(audit.intersections, "")], everybody=False),
+            )
+        )
     for number, view in enumerate(audit.groups):
         figures_of_view = [*_calibration(view, number), *_thresholds(view, number)]
         if figures_of_view:
-            columns = [element("div", None, legend_of(figure.legend, others=False), figure_html(figure)) for figure in figures_of_view]
-            parts += [element("h3", {"class": "later"}, f"By {view.title}"), element("div", {"class": "figures of-2"}, *columns)]
+            columns = [
+                element("div", None, legend_of(figure.legend, others=False), figure_html(figure))
+                for figure in figures_of_view
+            ]
+            parts += [
+                element("h3", {"class": "later"}, f"By {view.title}"),
+                element("div", {"class": "figures of-2"}, *columns),
+            ]
         charts += figures_of_view
     return PagePart(section("scores", "How good are the scores?", *parts), specs(charts))
 
 
 def _table(audit: Audit, views: Sequence[tuple[GroupView, str]], *, everybody: bool) -> Html:
-    columns = [Column("Group"), Column("People"), *(Column(title, SCORE_HINTS[name]) for name, title in SCORES.items())]
+    columns = [
+        Column("Group"),
+        Column("People"),
+        *(Column(title, SCORE_HINTS[name]) for name, title in SCORES.items()),
+    ]
     rows = [_row("everybody", audit.about.rows, audit.whole)] if everybody else []
     for view, prefix in views:
-        scores = [{name: estimates[g] for name, estimates in view.scores.items()} for g in range(len(view.names))]
-        rows += [_row(f"{prefix}{view.names[g]}", view.rows[g], scores[g]) for g in np.flatnonzero(view.rows).tolist()]
+        scores = [
+            {name: estimates[g] for name, estimates in view.scores.items()}
+            for g in range(len(view.names))
+        ]
+        rows += [
+            _row(f"{prefix}{view.names[g]}", view.rows[g], scores[g])
+            for g in np.flatnonzero(view.rows).tolist()
+        ]
     text = "With 95 % intervals that assume independent people."
     return grid(nonbreaking(text), columns, rows, kind="compact")
 
@@ -367,7 +571,11 @@ def _row(name: str, rows: int, scores: Mapping[str, Estimate]) -> list[str | Ent
 
 def _curve_groups(view: GroupView) -> list[int]:
     """The groups whose curves are drawn: the largest that may be shown."""
-    order = [g for g in np.argsort(-view.rows, kind="stable").tolist() if view.rows[g] and view.curves and view.curves.rows[g].any()]
+    order = [
+        g
+        for g in np.argsort(-view.rows, kind="stable").tolist()
+        if view.rows[g] and view.curves and view.curves.rows[g].any()
+    ]
     return sorted(order[:MOST_LINES])
 
 
@@ -376,12 +584,15 @@ def _calibration(view: GroupView, number: int) -> list[ChartFigure]:
     if view.curves is None or not chosen:
         return []
     caption = (
-        "Above the dashed line, people have the favourable label more often than their scores predict. "
-        "Bins with too few people are left out."
+        "Above the dashed line, people have the favourable label more often than their scores"
+        " predict. Bins with too few people are left out."
     )
     return [
         ChartFigure(
-            identifier("scores", str(number)), calibration(view.names, chosen, view.curves), caption, tuple(view.names[g] for g in chosen)
+            identifier("scores", str(number)),
+            calibration(view.names, chosen, view.curves),
+            caption,
+            tuple(view.names[g] for g in chosen),
         )
     ]
 
@@ -391,5 +602,8 @@ def _thresholds(view: GroupView, number: int) -> list[ChartFigure]:
     if view.curves is None or g is None or not np.isfinite(view.curves.spd[g]).any():
         return []
     chart = thresholds(view.names[g], view.curves.spd[g], view.curves.eod[g])
-    caption = f"If everybody with at least this score were selected: rate of “{view.names[g]}” minus rate of all others."
+    caption = (
+        f"If everybody with at least this score were selected: rate of “{view.names[g]}” minus rate"
+        " of all others."
+    )
     return [ChartFigure(identifier("thresholds", str(number)), chart, caption, GAPS)]

@@ -20,7 +20,9 @@ MISSING = -1
 
 
 class CodedColumn(NamedTuple):
-    """A column of categories: its distinct words in order, and for each row the number of its word, or MISSING."""
+    """A column of categories: its distinct words in order, and for each row the number of its word,
+    or MISSING.
+    """
 
     name: str
     words: tuple[str, ...]
@@ -36,18 +38,21 @@ class CodedColumn(NamedTuple):
         missing = self.missing_rows
         if missing.any():
             raise ValueError(
-                f"Column {self.name!r} must be filled in every row; {count(missing.sum(), len(missing))} empty, the first is "
-                f"{row_words(int(missing.argmax()))}. {advice}"
+                f"Column {self.name!r} must be filled in every row;"
+                f" {count(missing.sum(), len(missing))} empty, the first is"
+                f" {row_words(int(missing.argmax()))}. {advice}"
             )
 
 
 def of_values(name: str, values: Any, codes: np.ndarray) -> CodedColumn:
-    """Code a column from its distinct values and for each row the number of its value, negative where there is none.
+    """Code a column from its distinct values and for each row the number of its value, negative
+    where there is none.
 
-    Space around words is removed, and words that are then equal are merged. 1.0 becomes the word 1 if all values are whole numbers.
+    Space around words is removed, and words that are then equal are merged. 1.0 becomes the word 1
+    if all values are whole numbers.
 
     >>> of_values("sex", [" f", "m ", "f", ""], np.array([0, 1, 2, 3, -1]))
-    Coded(name='sex', words=('f', 'm'), codes=array([ 0,  1,  0, -1, -1], dtype=int32))
+    CodedColumn(name='sex', words=('f', 'm'), codes=array([ 0,  1,  0, -1, -1], dtype=int32))
     """
     column = TableColumn.of(f"Column {name!r}", list(values))
     try:
@@ -58,7 +63,9 @@ def of_values(name: str, values: Any, codes: np.ndarray) -> CodedColumn:
     raw = [str(word).strip() for word in column.words()]
     empty = column.missing() | np.array([not word for word in raw], bool)
     filled = whole_words([word for word, is_empty in zip(raw, empty, strict=True) if not is_empty])
-    words, numbers = TableColumn.of(column.what, filled).classes() if filled else ((), np.zeros(0, np.int32))
+    words, numbers = (
+        TableColumn.of(column.what, filled).classes() if filled else ((), np.zeros(0, np.int32))
+    )
     table = np.full(len(raw) + 1, MISSING, np.int32)  # the last entry is for rows without a value
     table[np.flatnonzero(~empty)] = numbers
     return CodedColumn(name, words, table[np.where(codes < 0, len(raw), codes)])
@@ -72,7 +79,8 @@ def from_pandas(frame: Any, name: Any) -> CodedColumn:
         codes, values = pd.factorize(frame[name], use_na_sentinel=True)
     except TypeError:  # lists and dictionaries are not hashable
         raise ValueError(
-            f"Column {str(name)!r} must hold one word or number in each row, but holds lists or similar values. Unpack it."
+            f"Column {str(name)!r} must hold one word or number in each row, but holds lists or"
+            " similar values. Unpack it."
         ) from None
     return of_values(str(name), np.asarray(values, dtype=object).tolist(), codes)
 
@@ -90,13 +98,17 @@ def from_arrow(table: Any, name: str) -> CodedColumn:
 
 
 def plain_array(array: Any, missing: float) -> np.ndarray:
-    """The numbers of a pyarrow array, with `missing` for nulls. pyarrow's own conversion imports pandas, which is slower."""
+    """The numbers of a pyarrow array, with `missing` for nulls. pyarrow's own conversion imports
+    pandas, which is slower.
+    """
     valid, data = array.buffers()
     here = slice(array.offset, array.offset + len(array))
     values = np.frombuffer(data, np.dtype(str(array.type)))[here]
     if not array.null_count:
         return values
-    return np.where(np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[here], values, missing)
+    return np.where(
+        np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[here], values, missing
+    )
 
 
 def row_words(row: int) -> str:
@@ -110,7 +122,13 @@ def how_many(rows: int, min_cell: int) -> str:
     >>> how_many(3, 10), how_many(12, 10)
     ('fewer than 10 rows', '12 rows')
     """
-    return f"fewer than {min_cell} rows" if rows < min_cell else "1 row" if rows == 1 else f"{rows:,} rows"
+    return (
+        f"fewer than {min_cell} rows"
+        if rows < min_cell
+        else "1 row"
+        if rows == 1
+        else f"{rows:,} rows"
+    )
 
 
 def count(part: int, whole: int) -> str:
@@ -122,7 +140,8 @@ def count(part: int, whole: int) -> str:
     return f"{part:,} of {whole:,} rows {'is' if part == 1 else 'are'}"
 
 
-# Files: CSV, compressed CSV or Parquet, a million rows per second. Only the needed columns are read.
+# Files: CSV, compressed CSV or Parquet, a million rows per second. Only the needed columns are
+# read.
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 DELIMITERS = ",;\t|"
@@ -130,12 +149,23 @@ ICONV = "Save it as UTF-8, for example with `iconv -f WINDOWS-1252 -t UTF-8`."
 
 
 def read(path: Path, words: Sequence[str], numbers: Sequence[str] = ()) -> Any:
-    """Read columns of a file as a pyarrow table; `words` are read as categories, `numbers` as numbers."""
+    """Read columns of a file as a pyarrow table; `words` are read as categories, `numbers` as
+    numbers.
+    """
     if not path.name.endswith(ENDINGS):
-        raise ValueError(f"{path.name} must be a {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} file. Save the table as one of them.")
+        raise ValueError(
+            f"{path.name} must be a {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} file. Save the table"
+            " as one of them."
+        )
     if not path.is_file():
-        raise ValueError(f"There is no file {str(path)!r}. Give the path of a table with one row per person.")
-    return _parquet(path, [*words, *numbers]) if path.suffix == ".parquet" else _csv(path, words, numbers)
+        raise ValueError(
+            f"There is no file {str(path)!r}. Give the path of a table with one row per person."
+        )
+    return (
+        _parquet(path, [*words, *numbers])
+        if path.suffix == ".parquet"
+        else _csv(path, words, numbers)
+    )
 
 
 def check_columns(where: str, columns: Sequence[str], needed: Sequence[str]) -> None:
@@ -144,7 +174,10 @@ def check_columns(where: str, columns: Sequence[str], needed: Sequence[str]) -> 
         if name not in columns:
             raise ValueError(f"{where}: {unknown('column', name, map(str, columns))}")
         if list(columns).count(name) > 1:
-            raise ValueError(f"{where}: column names must be different, but {name!r} occurs {list(columns).count(name)} times. Rename one.")
+            raise ValueError(
+                f"{where}: column names must be different, but {name!r} occurs"
+                f" {list(columns).count(name)} times. Rename one."
+            )
 
 
 def _parquet(path: Path, names: Sequence[str]) -> Any:
@@ -156,20 +189,31 @@ def _parquet(path: Path, names: Sequence[str]) -> Any:
         check_columns(path.name, schema.names, names)
         for name in names:
             refuse_nested(path.name, name, schema.field(name).type)
-        return parquet.ParquetFile(path).read(columns=list(names))  # names with dots are no paths into structs here
+        # names with dots are no paths into structs here
+        return parquet.ParquetFile(path).read(columns=list(names))
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path.name} could not be read as Parquet: {_first_line(error)}") from None
+        raise ValueError(
+            f"{path.name} could not be read as Parquet: {_first_line(error)}"
+        ) from None
 
 
 def refuse_nested(where: str, name: str, kind: Any) -> None:
-    """Raise a ValueError for a column of lists, structs, maps or bytes, which holds neither words nor numbers."""
+    """Raise a ValueError for a column of lists, structs, maps or bytes, which holds neither words
+    nor numbers.
+    """
     import pyarrow as pa
 
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner) or pa.types.is_fixed_size_binary(inner):
+    if (
+        pa.types.is_nested(inner)
+        or pa.types.is_binary(inner)
+        or pa.types.is_large_binary(inner)
+        or pa.types.is_fixed_size_binary(inner)
+    ):
         raise ValueError(
-            f"{where}: column {name!r} must hold one word or number in each row, but holds {shortened(str(kind))}. "
-            "Name another column, or make one of words or numbers from it."
+            f"{where}: column {name!r} must hold one word or number in each row, but holds"
+            f" {shortened(str(kind))}. Name another column, or make one of words or numbers"
+            " from it."
         )
 
 
@@ -181,13 +225,16 @@ def _csv(path: Path, words: Sequence[str], numbers: Sequence[str]) -> Any:
     try:
         try:
             return _parse_csv(path, words, numbers, delimiter, newlines=False)
-        except pa.ArrowInvalid:  # a quoted line break at the border of two blocks; slower, so only on failure
+        except pa.ArrowInvalid:
+            # a quoted line break at the border of two blocks; slower, so only on failure
             return _parse_csv(path, words, numbers, delimiter, newlines=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise ValueError(_why(path, str(error), numbers)) from None
 
 
-def _parse_csv(path: Path, words: Sequence[str], numbers: Sequence[str], delimiter: str, *, newlines: bool) -> Any:
+def _parse_csv(
+    path: Path, words: Sequence[str], numbers: Sequence[str], delimiter: str, *, newlines: bool
+) -> Any:
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
 
@@ -203,19 +250,27 @@ def _parse_csv(path: Path, words: Sequence[str], numbers: Sequence[str], delimit
 
 
 def _header(path: Path) -> tuple[list[str], str]:
-    """The column names and the delimiter: the character that divides the header into the most parts."""
+    """The column names and the delimiter: the character that divides the header into the most
+    parts.
+    """
     try:
         with _open(path) as file:
             line = file.readline()
     except (OSError, EOFError, zlib.error):
-        raise ValueError(f"{path.name} could not be unpacked or read. Create it again, or unpack it first.") from None
+        raise ValueError(
+            f"{path.name} could not be unpacked or read. Create it again, or unpack it first."
+        ) from None
     try:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(f"{path.name} must be UTF-8 text, but its header holds other bytes. {ICONV}") from None
+        raise ValueError(
+            f"{path.name} must be UTF-8 text, but its header holds other bytes. {ICONV}"
+        ) from None
     text = text.partition("\r")[0].strip("\n")
     if not text.strip():
-        raise ValueError(f"{path.name} must have a header and rows; it begins with an empty line or is empty.")
+        raise ValueError(
+            f"{path.name} must have a header and rows; it begins with an empty line or is empty."
+        )
     delimiter = max(DELIMITERS, key=text.count)
     return next(csv.reader([text], delimiter=delimiter)), delimiter
 
@@ -227,13 +282,20 @@ def _open(path: Path) -> io.BufferedIOBase:
 def _why(path: Path, error: str, numbers: Sequence[str]) -> str:
     """The reason why a file could not be read, in one sentence."""
     if "UTF8" in error:
-        return f"{path.name} must be UTF-8 text, but line {_first_foreign_line(path):,} holds other bytes. {ICONV}"
+        return (
+            f"{path.name} must be UTF-8 text, but line {_first_foreign_line(path):,} holds other"
+            f" bytes. {ICONV}"
+        )
     if "conversion error to double" in error and numbers:
         value = error.rpartition("invalid value ")[2].strip("'")
-        return f"Column {numbers[0]!r} must hold numbers from 0 to 1, but {path.name} holds {value!r} there. Correct or drop such rows."
+        return (
+            f"Column {numbers[0]!r} must hold numbers from 0 to 1, but {path.name} holds {value!r}"
+            " there. Correct or drop such rows."
+        )
     if "Expected" in error:
         return (
-            f"{path.name} must have the same number of columns in every row: {_first_line(error).removeprefix('CSV parse error: ')[:120]}"
+            f"{path.name} must have the same number of columns in every row:"
+            f" {_first_line(error).removeprefix('CSV parse error: ')[:120]}"
         )
     return f"{path.name} could not be read as CSV: {_first_line(error)}"
 

@@ -25,7 +25,9 @@ PERCENT, FRACTION = "percent", "fraction"
 class Figure(NamedTuple):
     """One figure of an audit: a row of audit.csv."""
 
-    level: str  # model, clients (all together), client, column, group, intersections (all together) or intersection
+    # model, clients (all together), client, column, group, intersections (all together) or
+    # intersection
+    level: str
     name: str
     metric: str
     value: float
@@ -49,7 +51,9 @@ class AuditFacts(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """The result of an audit. It holds no figure that rests on too few people, so all of it may be shown."""
+    """The result of an audit. It holds no figure that rests on too few people, so all of it may be
+    shown.
+    """
 
     about: AuditFacts
     whole: dict[str, Estimate]  # rates of everybody, in percent; scores as fractions
@@ -57,7 +61,8 @@ class Audit(NamedTuple):
     groups: tuple[GroupView, ...]  # one per sensitive column
     intersections: GroupView | None  # their intersections
     notes: tuple[str, ...]
-    trivial: Trivial | None = None  # the model that predicts the most frequent label for everybody; None: it is hidden
+    # the model that predicts the most frequent label for everybody; None: it is hidden
+    trivial: Trivial | None = None
 
     @property
     def figures(self) -> list[Figure]:
@@ -79,7 +84,9 @@ class Audit(NamedTuple):
 
     @property
     def group_table(self) -> "pd.DataFrame":
-        """One row per visible group: the values of every sensitive column, then their intersections."""
+        """One row per visible group: the values of every sensitive column, then their
+        intersections.
+        """
         return _wide(self.figures, ("group", "intersection"))
 
     @property
@@ -91,7 +98,9 @@ class Audit(NamedTuple):
 
     @property
     def warnings(self) -> list[str]:
-        """Limitations of the findings: small samples, hidden figures and assumptions about the table."""
+        """Limitations of the findings: small samples, hidden figures and assumptions about the
+        table.
+        """
         from evenly.auditing.findings import cautions
 
         return [*cautions(self), *self.notes]
@@ -101,12 +110,23 @@ class Audit(NamedTuple):
         return {
             "schema": SCHEMA,
             "source": self.about.source,
-            "audited": {"rows": self.about.rows, "columns": self.about.columns, "favourable": self.about.favourable},
+            "audited": {
+                "rows": self.about.rows,
+                "columns": self.about.columns,
+                "favourable": self.about.favourable,
+            },
             "min_cell": self.about.min_cell,
-            "trivial": None if self.trivial is None else {"label": self.trivial.label, "accuracy": self.trivial.accuracy},
+            "trivial": (
+                None
+                if self.trivial is None
+                else {"label": self.trivial.label, "accuracy": self.trivial.accuracy}
+            ),
             "sentences": self.sentences,
             "warnings": self.warnings,
-            "rows": [{key: _plain(value) for key, value in figure._asdict().items()} for figure in self.figures],
+            "rows": [
+                {key: _plain(value) for key, value in figure._asdict().items()}
+                for figure in self.figures
+            ],
         }
 
     def report(self, path: str | Path) -> Path:
@@ -114,7 +134,9 @@ class Audit(NamedTuple):
         return _write(Path(path), self._page())
 
     def write(self, folder: str | Path) -> Path:
-        """Write audit.csv, audit.json and report.html into a folder and return it. All are created before the first one is written."""
+        """Write audit.csv, audit.json and report.html into a folder and return it. All are created
+        before the first one is written.
+        """
         files = {
             "audit.csv": _csv(self.figures),
             "audit.json": json.dumps(self.json(), ensure_ascii=False, indent=1, allow_nan=False),
@@ -139,16 +161,28 @@ def _csv(figures: list[Figure]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Figure._fields)
     # Undefined values stay empty.
-    writer.writerows(("" if value != value else csv_cell(value) for value in figure) for figure in figures)
+    writer.writerows(
+        ("" if value != value else csv_cell(value) for value in figure) for figure in figures
+    )
     return text.getvalue()
 
 
 def unit_of(metric: str) -> str:
-    """The unit of a metric: percent, percent², degrees or fraction (differences, ratios, indices)."""
+    """The unit of a metric: percent, percent², degrees or fraction (differences, ratios,
+    indices).
+    """
     if metric in AGAINST or metric not in EVERY_METRIC:
         return FRACTION
     span = EVERY_METRIC[metric].range
-    return "percent²" if "%²" in span else PERCENT if "%" in span else "degrees" if "°" in span else FRACTION
+    return (
+        "percent²"
+        if "%²" in span
+        else PERCENT
+        if "%" in span
+        else "degrees"
+        if "°" in span
+        else FRACTION
+    )
 
 
 def _figures(audit: Audit) -> Iterator[Figure]:
@@ -157,39 +191,60 @@ def _figures(audit: Audit) -> Iterator[Figure]:
     if audit.clients is not None:
         yield from _client_figures(audit.clients)
     for view in audit.groups:
-        yield from _group_figures(view, "column", "group", [f"{view.title}={name}" for name in view.names])
+        yield from _group_figures(
+            view, "column", "group", [f"{view.title}={name}" for name in view.names]
+        )
         if view.client_gaps is not None and audit.clients is not None:
             yield _figure("column", view.title, "spd_within", view.client_gaps.mean)
             for metric, gaps in {"spd": view.client_gaps.spd, "eod": view.client_gaps.eod}.items():
                 names = audit.clients.names
-                yield from (_figure("client", name, f"{metric}:{view.title}", gap) for name, gap in zip(names, gaps, strict=True))
+                yield from (
+                    _figure("client", name, f"{metric}:{view.title}", gap)
+                    for name, gap in zip(names, gaps, strict=True)
+                )
     if audit.intersections is not None:
-        yield from _group_figures(audit.intersections, "intersections", "intersection", list(audit.intersections.names))
+        yield from _group_figures(
+            audit.intersections, "intersections", "intersection", list(audit.intersections.names)
+        )
 
 
 def _client_figures(view: ClientView) -> Iterator[Figure]:
-    yield from (_figure("clients", view.column, name, estimate) for name, estimate in view.summary.items())
+    yield from (
+        _figure("clients", view.column, name, estimate) for name, estimate in view.summary.items()
+    )
     if not view.can_list:
         return
     for k, name in enumerate(view.names):
         yield _figure("client", name, "accuracy", view.accuracy[k])
-        yield from (_figure("client", name, metric, estimates[k]) for metric, estimates in view.scores.items())
+        yield from (
+            _figure("client", name, metric, estimates[k])
+            for metric, estimates in view.scores.items()
+        )
 
 
 def _group_figures(view: GroupView, level: str, single: str, names: list[str]) -> Iterator[Figure]:
     if view.unprivileged is not None:
-        yield from (_figure(level, view.title, metric, estimates[view.unprivileged]) for metric, estimates in view.against.items())
-    yield from (_figure(level, view.title, metric, estimate) for metric, estimate in view.ranges.items())
+        yield from (
+            _figure(level, view.title, metric, estimates[view.unprivileged])
+            for metric, estimates in view.against.items()
+        )
+    yield from (
+        _figure(level, view.title, metric, estimate) for metric, estimate in view.ranges.items()
+    )
     for g, name in enumerate(names):
         for metrics in (view.rates, view.against, view.scores):
-            yield from (_figure(single, name, metric, estimates[g]) for metric, estimates in metrics.items())
+            yield from (
+                _figure(single, name, metric, estimates[g]) for metric, estimates in metrics.items()
+            )
 
 
 RATE_UNITS = {"accuracy", "selection_rate", "base_rate", "tpr", "fpr"}
 
 
 def _figure(level: str, name: str, metric: str, estimate: Estimate) -> Figure:
-    return Figure(level, name, metric, *estimate, PERCENT if metric in RATE_UNITS else unit_of(metric))
+    return Figure(
+        level, name, metric, *estimate, PERCENT if metric in RATE_UNITS else unit_of(metric)
+    )
 
 
 def _wide(figures: list[Figure], levels: tuple[str, ...]) -> "pd.DataFrame":

@@ -1,4 +1,6 @@
-"""Views of an audit: how clients are served, how groups of people are served, and how groups are served within each client."""
+"""Views of an audit: how clients are served, how groups of people are served, and how groups are
+served within each client.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -6,11 +8,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.auditing.estimates import NOTHING, Curves, Estimate, estimates, newcombe, rate_ends, resampled_interval
+from evenly.auditing.estimates import (
+    NOTHING,
+    Curves,
+    Estimate,
+    estimates,
+    newcombe,
+    rate_ends,
+    resampled_interval,
+)
 from evenly.auditing.hiding import FAVOURABLE, Veil, column_veil, label_counts, visible_rates
 from evenly.data.encoding import MISSING as NO_VALUE
 from evenly.data.sensitive import least_favoured
-from evenly.metrics import GROUP_METRICS, METRICS, Interval, Metric, Rates, accuracy, examples, measure, rates, ratio, rows_behind, sides
+from evenly.metrics import (
+    GROUP_METRICS,
+    METRICS,
+    Interval,
+    Metric,
+    Rates,
+    accuracy,
+    examples,
+    measure,
+    rates,
+    ratio,
+    rows_behind,
+    sides,
+)
 from evenly.metrics.groups import GroupedRates, view
 from evenly.metrics.metric import FEW_CLIENTS, SIDES
 from evenly.metrics.outcomes import Wholes
@@ -28,7 +51,9 @@ DRAWS, MOST_DRAWS = 1000, 4_000_000  # resamples, and the limit on clients in al
 
 
 class ClientView(NamedTuple):
-    """The clients of an audit, in the order of their names in the table. It holds no data of hidden clients."""
+    """The clients of an audit, in the order of their names in the table. It holds no data of hidden
+    clients.
+    """
 
     column: str
     names: tuple[str, ...]  # [clients]
@@ -39,7 +64,8 @@ class ClientView(NamedTuple):
     clients_in_summary: int  # all, or only the visible ones if the hidden ones could be solved for
     few: int  # visible clients with fewer than 30 rows
     scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [clients] each
-    worst_rates: Mapping[str, float] = {}  # true and false positive rate of the worst-served client, in percent
+    # true and false positive rate of the worst-served client, in percent
+    worst_rates: Mapping[str, float] = {}
 
     @property
     def clients(self) -> int:
@@ -57,13 +83,18 @@ class ClientView(NamedTuple):
         return sorted(visible, key=lambda k: (self.accuracy[k].value, -self.rows[k], k))
 
 
-def client_view(column: str, names: tuple[str, ...], tables: Array, *, min_cell: int, few: int, anonymous: bool) -> ClientView:
-    """Compute the view of clients from tables [clients, 1, labels, outcomes]. Clients with fewer than `min_cell` rows are hidden."""
+def client_view(
+    column: str, names: tuple[str, ...], tables: Array, *, min_cell: int, few: int, anonymous: bool
+) -> ClientView:
+    """Compute the view of clients from tables [clients, 1, labels, outcomes]. Clients with fewer
+    than `min_cell` rows are hidden.
+    """
     shares, rows = accuracy(tables), examples(tables)
     hidden = hide(rows, min_cell, sums=[0])
     low, high = wilson(shares, rows)
     visible = np.where(hidden.cells, np.nan, shares)
-    # If there are no more hidden clients than figures over all clients, they could be solved for, so they are excluded from the figures.
+    # If there are no more hidden clients than figures over all clients, they could be solved for,
+    # so they are excluded from the figures.
     included = ~hidden.cells if hidden.cells.sum() <= len(METRICS) else np.ones(len(rows), bool)
     return ClientView(
         column=column,
@@ -78,9 +109,11 @@ def client_view(column: str, names: tuple[str, ...], tables: Array, *, min_cell:
 
 
 def add_worst_rates(view: ClientView, tables: Array, min_cell: int) -> ClientView:
-    """Add the rates of the worst-served client to a view, from tables [clients, 1, labels, outcomes].
+    """Add the rates of the worst-served client to a view, from tables [clients, 1, labels,
+    outcomes].
 
-    They reveal how many of its people have each label, so these numbers, and those of all other clients together, must not be small.
+    They reveal how many of its people have each label, so these numbers, and those of all other
+    clients together, must not be small.
     """
     order = view.worst_first()
     if not view.can_list or len(order) < 2:
@@ -89,7 +122,9 @@ def add_worst_rates(view: ClientView, tables: Array, min_cell: int) -> ClientVie
     if small_cells([label_counts(worst), label_counts(everybody - worst)], min_cell).any():
         return view
     worst_rates = rates(worst, FAVOURABLE)
-    return view._replace(worst_rates={"tpr": float(100 * worst_rates.tpr[0]), "fpr": float(100 * worst_rates.fpr[0])})
+    return view._replace(
+        worst_rates={"tpr": float(100 * worst_rates.tpr[0]), "fpr": float(100 * worst_rates.fpr[0])}
+    )
 
 
 def _summary(shares: Array, rows: Array, hidden: Array, min_cell: int) -> dict[str, Estimate]:
@@ -99,26 +134,33 @@ def _summary(shares: Array, rows: Array, hidden: Array, min_cell: int) -> dict[s
     for name, value in measure(shares, rows).items():
         kind = METRICS[name].rests_on
         behind = clients_behind(kind, shares)
-        alone = kind in FEW_CLIENTS and len(behind) == 1  # no resample has a value beyond that of the one client, so there is no interval
+        # no resample has a value beyond that of the one client, so there is no interval
+        alone = kind in FEW_CLIENTS and len(behind) == 1
         low, high = (
             (float(end[WITH_INTERVALS.index(name)]) for end in interval[:2])
             if interval and name in WITH_INTERVALS and not alone
             else (np.nan, np.nan)
         )
         visible = may_show(kind, shares, rows, hidden, min_cell)
-        summary[name] = Estimate(float(value), low, high, int(rows[behind].sum())) if visible else NOTHING
+        summary[name] = (
+            Estimate(float(value), low, high, int(rows[behind].sum())) if visible else NOTHING
+        )
     return summary
 
 
 def _bootstrap(shares: Array, rows: Array) -> Interval | None:
-    """95 % intervals of the main metrics from resampling clients; None with too few or too many clients."""
+    """95 % intervals of the main metrics from resampling clients; None with too few or too many
+    clients.
+    """
     clients = len(rows)
     draws = min(DRAWS, MOST_DRAWS // max(1, clients))
     if clients < LEAST_CLIENTS or draws < DRAWS // 10:
         return None
     chance = generator(0, "audit")
     samples = (chance.integers(clients, size=clients) for _ in range(draws))
-    values = np.array([[METRICS[name].function(shares[k], rows[k]) for name in WITH_INTERVALS] for k in samples])
+    values = np.array(
+        [[METRICS[name].function(shares[k], rows[k]) for name in WITH_INTERVALS] for k in samples]
+    )
     return percentile_interval(values)
 
 
@@ -130,16 +172,20 @@ def _numbered(rows: Array) -> tuple[str, ...]:
     return tuple(f"client {each:0{width}}" for each in number)
 
 
-# Gaps within clients: the difference between a group and all others in each client. A gap over all people can occur in every client,
-# in a few, or only because the clients that serve everybody worse have more people of the group.
+# Gaps within clients: the difference between a group and all others in each client. A gap over all
+# people can occur in every client, in a few, or only because the clients that serve everybody worse
+# have more people of the group.
 
 
 class ClientGaps(NamedTuple):
-    """The gaps of each client, as fractions; NOTHING where a client has too few people on one side."""
+    """The gaps of each client, as fractions; NOTHING where a client has too few people on
+    one side.
+    """
 
     spd: tuple[Estimate, ...]  # [clients] difference in selection rate
     eod: tuple[Estimate, ...]  # [clients] difference in true positive rate
-    mean: Estimate  # of the differences in selection rate, weighted by the number of people of each client
+    # of the differences in selection rate, weighted by the number of people of each client
+    mean: Estimate
 
     @property
     def clients(self) -> int:
@@ -148,23 +194,29 @@ class ClientGaps(NamedTuple):
 
 
 def client_gaps(pairs: Array, rest: Array, hidden: Array, min_cell: int) -> ClientGaps:
-    """Compute the gaps from tables of the group and of all others in each client [clients, 2, labels, outcomes].
+    """Compute the gaps from tables of the group and of all others in each client [clients, 2,
+    labels, outcomes].
 
-    `hidden` clients have no gap. `rest` [clients, labels, outcomes] counts people on neither side, whose number would follow from the
-    total of their client.
+    `hidden` clients have no gap. `rest` [clients, labels, outcomes] counts people on neither side,
+    whose number would follow from the total of their client.
     """
     of_sides = rates(pairs, FAVOURABLE)
-    counts = label_counts(np.concatenate([pairs, rest[:, None]], axis=1))  # [clients, sides and rest, labels]
+    # [clients, sides and rest, labels]
+    counts = label_counts(np.concatenate([pairs, rest[:, None]], axis=1))
     visible = _visible_clients(counts, hidden, min_cell)
-    spd, eod = _gaps(of_sides.selection_rate, counts[:, :2].sum(-1), visible), _gaps(of_sides.tpr, counts[:, :2, FAVOURABLE], visible)
+    spd, eod = (
+        _gaps(of_sides.selection_rate, counts[:, :2].sum(-1), visible),
+        _gaps(of_sides.tpr, counts[:, :2, FAVOURABLE], visible),
+    )
     return ClientGaps(spd, eod, _mean(spd))
 
 
 def _visible_clients(counts: Array, hidden: Array, min_cell: int) -> Array:
     """Clients in which both sides may be shown.
 
-    No side may be small or have few people with one label, and no such number may follow from the totals of clients and groups. The
-    selection rates of both sides and the accuracy of the client together could reveal the labels, so these must be visible too.
+    No side may be small or have few people with one label, and no such number may follow from the
+    totals of clients and groups. The selection rates of both sides and the accuracy of the client
+    together could reveal the labels, so these must be visible too.
     """
     people = hide(counts.sum(-1), min_cell, sums=[0, 1], also=hidden[:, None]).cells
     labels = hide(counts, min_cell, sums=[0, 1, 2], also=people[..., None]).cells
@@ -173,21 +225,27 @@ def _visible_clients(counts: Array, hidden: Array, min_cell: int) -> Array:
 
 def _gaps(share: Array, rows: Array, visible: Array) -> tuple[Estimate, ...]:
     """Differences of two shares with Newcombe's 95 % interval."""
-    return estimates(np.where(visible, share[:, 0] - share[:, 1], np.nan), *newcombe(share, rows), rows.sum(1))
+    return estimates(
+        np.where(visible, share[:, 0] - share[:, 1], np.nan), *newcombe(share, rows), rows.sum(1)
+    )
 
 
 def _mean(gaps: tuple[Estimate, ...]) -> Estimate:
-    parts = np.array([[gap.rows * gap.value, gap.rows] for gap in gaps if gap.has_value])  # [clients, 2]
+    # [clients, 2]
+    parts = np.array([[gap.rows * gap.value, gap.rows] for gap in gaps if gap.has_value])
     if not len(parts):
         return NOTHING
     total, people = parts.sum(0)
     if len(parts) < LEAST_CLIENTS:
         return Estimate(float(total / people), rows=int(people))
-    interval = percentile_interval(np.concatenate([ratio(part[:, 0], part[:, 1]) for part in resampled(parts, 1000, 0)]))
+    interval = percentile_interval(
+        np.concatenate([ratio(part[:, 0], part[:, 1]) for part in resampled(parts, 1000, 0)])
+    )
     return Estimate(float(total / people), float(interval.low), float(interval.high), int(people))
 
 
-# Groups of people: rates of every group, every group against all others, and the best group against the worst.
+# Groups of people: rates of every group, every group against all others, and the best group against
+# the worst.
 
 RATES = {
     "accuracy": "Accuracy",
@@ -196,44 +254,68 @@ RATES = {
     "fpr": "False positive rate",
     "base_rate": "Labelled favourable",
 }
-GAPS = ("spd", "eod", "aod", "acc_diff", "odds_diff")  # metrics with each group in turn as the unprivileged one
-RANGES = ("spd_range", "eod_range", "odds_range", "acc_range", "worst_accuracy", "worst_tpr", "worst_selection")
-OF_ACCURACY = ("accuracy", "acc_diff", "acc_range", "worst_accuracy")  # figures that need no favourable label
+# metrics with each group in turn as the unprivileged one
+GAPS = ("spd", "eod", "aod", "acc_diff", "odds_diff")
+RANGES = (
+    "spd_range",
+    "eod_range",
+    "odds_range",
+    "acc_range",
+    "worst_accuracy",
+    "worst_tpr",
+    "worst_selection",
+)
+# figures that need no favourable label
+OF_ACCURACY = ("accuracy", "acc_diff", "acc_range", "worst_accuracy")
 NEEDS = {  # rates that must be visible on both sides
     "spd": ("selection_rate",), "impact_ratio": ("selection_rate",), "acc_diff": ("accuracy",),
     "eod": ("tpr",), "aod": ("tpr", "fpr"), "odds_diff": ("tpr", "fpr"),
 }  # fmt: skip
 LABELS = {"tpr": 1, "fpr": 0}  # the label of the people in the denominator of a rate
-DIFFERENCES = {"spd": "selection_rate", "eod": "tpr", "acc_diff": "accuracy"}  # gaps that are a difference of two rates
+# gaps that are a difference of two rates
+DIFFERENCES = {"spd": "selection_rate", "eod": "tpr", "acc_diff": "accuracy"}
 MOST_COMPARED = 40  # the largest groups of a column are compared with all others, up to this many
 
 
 def selection_ratio(group_rates: GroupedRates) -> Array:
     """Disparate impact: the selection rate of the unprivileged divided by that of the privileged.
 
-    1 is even, and below 0.8 violates the four-fifths rule. Undefined where none of the privileged is selected.
+    1 is even, and below 0.8 violates the four-fifths rule. Undefined where none of the privileged
+    is selected.
     """
     return ratio(group_rates.sides.selection_rate[..., 0], group_rates.sides.selection_rate[..., 1])
 
 
 IMPACT = Metric(
-    "impact_ratio", "disparate impact", "P₀(ŷ=1) / P₁(ŷ=1)", "0 or more", 0, selection_ratio, SIDES, "none of the privileged is selected"
+    "impact_ratio",
+    "disparate impact",
+    "P₀(ŷ=1) / P₁(ŷ=1)",
+    "0 or more",
+    0,
+    selection_ratio,
+    SIDES,
+    "none of the privileged is selected",
 )
-# Only metrics of evenly. Metrics that users register are not in audits, because they do not declare which rates they need.
+# Only metrics of evenly. Metrics that users register are not in audits, because they do not declare
+# which rates they need.
 AGAINST: dict[str, Metric] = {**{name: GROUP_METRICS[name] for name in GAPS}, IMPACT.name: IMPACT}
 
 
 class GroupView(NamedTuple):
-    """The groups of one sensitive column, or the intersections of several. It holds no data of hidden groups."""
+    """The groups of one sensitive column, or the intersections of several. It holds no data of
+    hidden groups.
+    """
 
     title: str
     names: tuple[str, ...]  # [groups]
     rows: Array  # [groups], 0 where hidden
     veil: Veil
     rates: dict[str, tuple[Estimate, ...]]  # percent, [groups] each
-    against: dict[str, tuple[Estimate, ...]]  # every group against all others, [groups] each; empty for intersections
+    # every group against all others, [groups] each; empty for intersections
+    against: dict[str, tuple[Estimate, ...]]
     ranges: dict[str, Estimate]  # the best visible group against the worst
-    unprivileged: int | None = None  # the group that is compared with all others; None for intersections
+    # the group that is compared with all others; None for intersections
+    unprivileged: int | None = None
     by_default: bool = False  # whether it was chosen for its low rate instead of named by the user
     scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [groups] each
     curves: Curves | None = None
@@ -241,15 +323,28 @@ class GroupView(NamedTuple):
 
     def few(self, rows: int) -> int:
         """Number of visible rates that rest on fewer rows than this."""
-        return sum(rate.has_value and rate.rows < rows for of_groups in self.rates.values() for rate in of_groups)
+        return sum(
+            rate.has_value and rate.rows < rows
+            for of_groups in self.rates.values()
+            for rate in of_groups
+        )
 
 
 def group_view(
-    title: str, names: Sequence[str], units: Array, *, has_favourable: bool, min_cell: int, veil: Veil, unprivileged: int | None = None
+    title: str,
+    names: Sequence[str],
+    units: Array,
+    *,
+    has_favourable: bool,
+    min_cell: int,
+    veil: Veil,
+    unprivileged: int | None = None,
 ) -> GroupView:
-    """Compute the view of one sensitive column from tables by its values [units, values, labels, outcomes].
+    """Compute the view of one sensitive column from tables by its values [units, values, labels,
+    outcomes].
 
-    `has_favourable` says whether there is a favourable label. Without `unprivileged`, the group with the lowest selection rate is used.
+    `has_favourable` says whether there is a favourable label. Without `unprivileged`, the group
+    with the lowest selection rate is used.
     """
     visible, groups = visible_rates(veil, has_favourable), ~veil.groups.cells
     table = units.sum(0)
@@ -263,42 +358,74 @@ def group_view(
         rows=np.where(veil.groups.cells, 0, table.sum((1, 2))),
         veil=veil,
         rates=group_rates,
-        against=_against(units, visible, compared=compared_groups(names, veil), groups=groups, min_cell=min_cell, first=lowest),
-        ranges=_ranges(units, {rate: mask & compared for rate, mask in visible.items()}, groups & compared),
+        against=_against(
+            units,
+            visible,
+            compared=compared_groups(names, veil),
+            groups=groups,
+            min_cell=min_cell,
+            first=lowest,
+        ),
+        ranges=_ranges(
+            units, {rate: mask & compared for rate, mask in visible.items()}, groups & compared
+        ),
         unprivileged=lowest,
         by_default=unprivileged is None,
     )
 
 
 def add_client_gaps(view: GroupView, units: Array, hidden: Array, min_cell: int) -> GroupView:
-    """Add the gap of the unprivileged group in each client to a view, from tables of clients [clients, values, ...]."""
+    """Add the gap of the unprivileged group in each client to a view, from tables of clients
+    [clients, values, ...].
+    """
     if view.unprivileged is None or "spd" not in view.against:
         return view
     others = compared_groups(view.names, view.veil)
     if not view.veil.both_labels[[view.unprivileged, *np.flatnonzero(~others)]].all():
         return view  # the labels of all clients together would reveal those that are hidden
     number = int(others[: view.unprivileged].sum())
-    return view._replace(client_gaps=client_gaps(sides(units[:, others], (number,)), units[:, ~others].sum(1), hidden, min_cell))
+    return view._replace(
+        client_gaps=client_gaps(
+            sides(units[:, others], (number,)), units[:, ~others].sum(1), hidden, min_cell
+        )
+    )
 
 
 def compared_groups(names: Sequence[str], veil: Veil) -> Array:
     """Find the groups that are compared with each other. [groups]
 
-    People without a value are excluded, unless their number is hidden: everybody minus the compared people would reveal it.
+    People without a value are excluded, unless their number is hidden: everybody minus the compared
+    people would reveal it.
     """
     return np.array([name != NO_VALUE for name in names]) | veil.groups.cells
 
 
-def intersection_view(title: str, names: Sequence[str], units: Array, *, has_favourable: bool, veil: Veil, compared: Array) -> GroupView:
-    """Compute the view of intersections: rates and ranges. Comparing each with all others would be long and say little."""
+def intersection_view(
+    title: str,
+    names: Sequence[str],
+    units: Array,
+    *,
+    has_favourable: bool,
+    veil: Veil,
+    compared: Array,
+) -> GroupView:
+    """Compute the view of intersections: rates and ranges. Comparing each with all others would be
+    long and say little.
+    """
     visible = visible_rates(veil, has_favourable)
     rows = np.where(veil.groups.cells, 0, units.sum((0, 2, 3)))
-    ranges = _ranges(units, {rate: mask & compared for rate, mask in visible.items()}, ~veil.groups.cells & compared)
+    ranges = _ranges(
+        units,
+        {rate: mask & compared for rate, mask in visible.items()},
+        ~veil.groups.cells & compared,
+    )
     return GroupView(title, tuple(names), rows, veil, _rates(units, visible), {}, ranges)
 
 
 def overall(units: Array, *, has_favourable: bool, min_cell: int) -> dict[str, Estimate]:
-    """Compute the rates of everybody together, in percent, from tables [units, 1, labels, outcomes]."""
+    """Compute the rates of everybody together, in percent, from tables [units, 1, labels,
+    outcomes].
+    """
     whole = _rates(units, visible_rates(column_veil(units.sum(0), min_cell), has_favourable))
     return {name: rate[0] for name, rate in whole.items()}
 
@@ -308,13 +435,18 @@ def _names(metrics: Sequence[str] | dict[str, Any], has_favourable: bool) -> lis
 
 
 def _rates(units: Array, visible: dict[str, Array]) -> dict[str, tuple[Estimate, ...]]:
-    """Every rate of the groups for which it is visible, in percent, with the number of rows in its denominator."""
+    """Every rate of the groups for which it is visible, in percent, with the number of rows in its
+    denominator.
+    """
     table, names = units.sum(0), tuple(visible)
     share, behind = _stacked(table, names), rows_behind(table, FAVOURABLE)
     rows = np.stack([_behind(behind, name) for name in names])
     low, high = rate_ends(units, share, rows, partial(_stacked, names=names))
     value = np.where(np.stack([visible[name] for name in names]), share, np.nan)
-    return {name: estimates(100 * value[i], 100 * low[i], 100 * high[i], rows[i]) for i, name in enumerate(names)}
+    return {
+        name: estimates(100 * value[i], 100 * low[i], 100 * high[i], rows[i])
+        for i, name in enumerate(names)
+    }
 
 
 def _behind(wholes: Wholes, rate: str) -> Array:
@@ -328,38 +460,60 @@ def _stacked(tables: Array, names: Sequence[str]) -> Array:
 
 
 def _against(
-    units: Array, visible: dict[str, Array], *, compared: Array, groups: Array, min_cell: int, first: int
+    units: Array,
+    visible: dict[str, Array],
+    *,
+    compared: Array,
+    groups: Array,
+    min_cell: int,
+    first: int,
 ) -> dict[str, tuple[Estimate, ...]]:
-    """Compare visible groups with all other people whose value is known: `first`, then the largest."""
+    """Compare visible groups with all other people whose value is known: `first`, then
+    the largest.
+    """
     rows = units.sum((0, 2, 3))
     size = np.where(compared & groups, rows, 0)
-    largest = [g for g in dict.fromkeys([first, *np.argsort(-size, kind="stable")[:MOST_COMPARED].tolist()]) if size[g]]
+    largest = [
+        g
+        for g in dict.fromkeys([first, *np.argsort(-size, kind="stable")[:MOST_COMPARED].tolist()])
+        if size[g]
+    ]
     number = np.cumsum(compared) - 1  # of each group among those that are compared
-    against: dict[str, list[Estimate]] = {name: [NOTHING] * len(rows) for name in _names(AGAINST, "tpr" in visible)}
+    against: dict[str, list[Estimate]] = {
+        name: [NOTHING] * len(rows) for name in _names(AGAINST, "tpr" in visible)
+    }
     for g in largest:
-        pair = sides(units[:, compared], (int(number[g]),))  # [units, 2, labels, outcomes]: the group and all others
+        # [units, 2, labels, outcomes]: the group and all others
+        pair = sides(units[:, compared], (int(number[g]),))
         value, (low, high) = _gap_metrics(pair.sum(0), tuple(against)), _ends(pair, tuple(against))
-        # The rates of everybody and of both sides together reveal the rates of people on neither side.
+        # The rates of everybody and of both sides together reveal the rates of people on neither
+        # side.
         revealed = [g, *np.flatnonzero(~compared).tolist()]
         for i, name in enumerate(against):
-            safe = _enough(label_counts(pair.sum(0)), name, min_cell) and all(visible[rate][revealed].all() for rate in NEEDS[name])
+            safe = _enough(label_counts(pair.sum(0)), name, min_cell) and all(
+                visible[rate][revealed].all() for rate in NEEDS[name]
+            )
             if safe and np.isfinite(value[i]):
-                against[name][g] = Estimate(float(value[i]), float(low[i]), float(high[i]), int(rows[g]))
+                against[name][g] = Estimate(
+                    float(value[i]), float(low[i]), float(high[i]), int(rows[g])
+                )
     return {name: tuple(column) for name, column in against.items()}
 
 
 def _ends(pair: Array, names: tuple[str, ...]) -> tuple[Array, Array]:
     """Ends of the intervals of a group against all others [units, 2, labels, outcomes].
 
-    They are those of resampling, widened to Newcombe's interval for differences of two rates. Resampling alone finds no uncertainty
-    where all people have the same outcome.
+    They are those of resampling, widened to Newcombe's interval for differences of two rates.
+    Resampling alone finds no uncertainty where all people have the same outcome.
     """
     interval = resampled_interval(pair, partial(_gap_metrics, names=names))
     of_sides, behind = rates(pair.sum(0), FAVOURABLE), rows_behind(pair.sum(0), FAVOURABLE)
     low, high = np.array(interval.low), np.array(interval.high)
     for i, name in enumerate(names):
         if name in DIFFERENCES:
-            lower, upper = newcombe(getattr(of_sides, DIFFERENCES[name]), getattr(behind, DIFFERENCES[name]))
+            lower, upper = newcombe(
+                getattr(of_sides, DIFFERENCES[name]), getattr(behind, DIFFERENCES[name])
+            )
             low[i], high[i] = np.fmin(low[i], lower), np.fmax(high[i], upper)
     return low, high
 
@@ -390,9 +544,17 @@ def _ranges(units: Array, visible: dict[str, Array], groups: Array) -> dict[str,
 
 def _range_metrics(tables: Array, names: Sequence[str], visible: dict[str, Array]) -> Array:
     every = rates(tables, FAVOURABLE)
-    masked = Rates(*(np.where(visible[name], value, np.nan) if name in visible else value for name, value in every._asdict().items()))
+    masked = Rates(
+        *(
+            np.where(visible[name], value, np.nan) if name in visible else value
+            for name, value in every._asdict().items()
+        )
+    )
     # Ranges use single groups only, so the two sides and the whole are not needed.
-    return np.stack([GROUP_METRICS[name].function(GroupedRates(masked, every, every)) for name in names], axis=-1)
+    return np.stack(
+        [GROUP_METRICS[name].function(GroupedRates(masked, every, every)) for name in names],
+        axis=-1,
+    )
 
 
 def _lowest(rate: Sequence[Estimate], compared: Array, table: Array) -> int:
@@ -400,4 +562,6 @@ def _lowest(rate: Sequence[Estimate], compared: Array, table: Array) -> int:
     visible = [g for g, each in enumerate(rate) if compared[g] and each.has_value]
     if not visible:
         return int(np.argmax(np.where(compared, table.sum((1, 2)), -1)))
-    return visible[least_favoured([rate[g].value for g in visible], [rate[g].rows for g in visible])]
+    return visible[
+        least_favoured([rate[g].value for g in visible], [rate[g].rows for g in visible])
+    ]

@@ -1,8 +1,9 @@
 """The command line: one line for each command. Every command is a short call of the library.
 
-`<family>_commands` has the commands of a family, `options` the options that several commands share, and `terminal` their behaviour in
-a terminal. These modules import the library inside functions, so that `evenly --help` starts quickly. `experiment_runs` and
-`terminal_tables` import it as usual; commands load them when they run.
+`<family>_commands` has the commands of a family, `options` the options that several commands share,
+and `terminal` their behaviour in a terminal. These modules import the library inside functions, so
+that `evenly --help` starts quickly. `experiment_runs` and `terminal_tables` import it as usual;
+commands load them when they run.
 """
 
 from typing import Annotated
@@ -21,7 +22,9 @@ from evenly.cli.terminal import Commands
 from evenly.cli.tuning_command import tune
 from evenly.compilation import set_flags
 
-app = Commands("Fair federated learning: train one model that works for every client, and see whom it fails.")
+app = Commands(
+    "Fair federated learning: train one model that works for every client, and see whom it fails."
+)
 
 for command in (compare, run, resume, report, export, diff, watch, reproduce, tune):
     app.command()(command)
@@ -40,12 +43,19 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
 ) -> None:
     """Options before the name of a command."""
 
 
 def main() -> None:
-    """Run the command line. Some commands query JAX's devices before they train, so XLA's flags are set first."""
+    """Run the command line. Some commands query JAX's devices before they train, so XLA's flags are
+    set first.
+    """
     set_flags()
     app()

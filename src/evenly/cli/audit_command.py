@@ -1,4 +1,6 @@
-"""`evenly audit`: measure how evenly the predictions of any model serve clients and groups of people."""
+"""`evenly audit`: measure how evenly the predictions of any model serve clients and groups of
+people.
+"""
 
 import json
 from collections.abc import Sequence
@@ -20,26 +22,49 @@ class AuditOptions(NamedTuple):
     """What the columns of a table of predictions mean, and what the report must hide."""
 
     label: Annotated[str, typer.Option(help="Column with the true label.")]
-    prediction: Annotated[str, typer.Option(help="Column with the predicted label, in the same words.")]
-    client: Annotated[str | None, typer.Option(help="Column that names the client of each row: hospital, branch, device.")] = None
-    score: Annotated[str | None, typer.Option(help="Column with the probability of the favourable label, from 0 to 1.")] = None
+    prediction: Annotated[
+        str, typer.Option(help="Column with the predicted label, in the same words.")
+    ]
+    client: Annotated[
+        str | None,
+        typer.Option(help="Column that names the client of each row: hospital, branch, device."),
+    ] = None
+    score: Annotated[
+        str | None,
+        typer.Option(help="Column with the probability of the favourable label, from 0 to 1."),
+    ] = None
     sensitive: Sensitive = None
     favourable: Favourable = None
     unprivileged: Unprivileged = None
-    min_cell: Annotated[int, typer.Option(help="Hide figures that are based on fewer people than this.", min=0)] = 10
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Give clients numbers instead of names.")] = False
+    min_cell: Annotated[
+        int, typer.Option(help="Hide figures that are based on fewer people than this.", min=0)
+    ] = 10
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Give clients numbers instead of names.")
+    ] = False
 
     def arguments(self) -> dict[str, Any]:
         """Return the options as arguments of `audit_file`."""
-        sensitive = [column.strip() for column in (self.sensitive or "").split(",") if column.strip()]
-        return {**self._asdict(), "sensitive": sensitive, "unprivileged": _sides(self.unprivileged, sensitive)}
+        sensitive = [
+            column.strip() for column in (self.sensitive or "").split(",") if column.strip()
+        ]
+        return {
+            **self._asdict(),
+            "sensitive": sensitive,
+            "unprivileged": _sides(self.unprivileged, sensitive),
+        }
 
 
 def audit(
     *,
-    predictions: Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file with one row per person.")],
+    predictions: Annotated[
+        Path, typer.Argument(help="A .csv, .csv.gz or .parquet file with one row per person.")
+    ],
     options: AuditOptions,
-    out: Annotated[Path | None, typer.Option(help="Folder for the report; by default results/audit- and the file's name.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the report; by default results/audit- and the file's name."),
+    ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -60,21 +85,36 @@ def _check_folder(folder: Path, predictions: Path) -> None:
     """Refuse to replace anything but an earlier audit."""
     present = [name for name in FILES if (folder / name).exists()]
     if present and not (folder / "audit.json").exists():
-        raise ValueError(f"{folder} holds a {present[0]} that no audit wrote. Choose another folder with --out.")
+        raise ValueError(
+            f"{folder} holds a {present[0]} that no audit wrote. Choose another folder with --out."
+        )
     if any((folder / name).resolve() == predictions.resolve() for name in present):
-        raise ValueError(f"The audit would replace {predictions}. Choose another folder with --out.")
+        raise ValueError(
+            f"The audit would replace {predictions}. Choose another folder with --out."
+        )
 
 
 def _sides(texts: Sequence[str] | None, columns: list[str]) -> "dict[str, str] | str | None":
-    """Return COLUMN=VALUE texts as a dict. A text without a column is a value of the only sensitive column."""
+    """Return COLUMN=VALUE texts as a dict. A text without a column is a value of the only sensitive
+    column.
+    """
     if not texts:
         return None
-    pairs = [next(((c, text.removeprefix(f"{c}=")) for c in columns if text.startswith(f"{c}=")), (None, text)) for text in texts]
+    pairs = [
+        next(
+            ((c, text.removeprefix(f"{c}=")) for c in columns if text.startswith(f"{c}=")),
+            (None, text),
+        )
+        for text in texts
+    ]
     values = {column: value for column, value in pairs if column is not None}
     if len(values) == len(texts):
         return values
     if len(texts) > 1:
-        raise ValueError(f"--unprivileged must be given once for each sensitive column, as COLUMN=VALUE; got {', '.join(texts)}.")
+        raise ValueError(
+            "--unprivileged must be given once for each sensitive column, as COLUMN=VALUE; got"
+            f" {', '.join(texts)}."
+        )
     return texts[0]
 
 

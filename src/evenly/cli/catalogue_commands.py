@@ -1,4 +1,6 @@
-"""`evenly list` and `evenly describe`: methods, their parts, models, data sets, metrics and experiments."""
+"""`evenly list` and `evenly describe`: methods, their parts, models, data sets, metrics and
+experiments.
+"""
 
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def list_all(plugin: Plugins = None) -> None:
-    """List methods, samplings, models, data sets and metrics. The experiments of papers are listed, too."""
+    """List methods, samplings, models, data sets and metrics. The experiments of papers are listed,
+    too.
+    """
     from evenly.cli.terminal_tables import methods_table
     from evenly.datasets import DATASETS
     from evenly.experiment.config import packaged_experiments
@@ -40,8 +44,13 @@ def list_all(plugin: Plugins = None) -> None:
     console.print("Details: evenly describe NAME")
 
 
-def describe(name: Annotated[str, typer.Argument(help="A method, sampling or metric.")], plugin: Plugins = None) -> None:
-    """Describe one method, sampling or metric. Prints its formula, its settings and the information that clients reveal."""
+def describe(
+    name: Annotated[str, typer.Argument(help="A method, sampling or metric.")],
+    plugin: Plugins = None,
+) -> None:
+    """Describe one method, sampling or metric. Prints its formula, its settings and the information
+    that clients reveal.
+    """
     from evenly.algorithms import METHODS
     from evenly.metrics import EVERY_METRIC
     from evenly.notation import unknown
@@ -63,7 +72,9 @@ def _describe_method(method: "Method") -> None:
     from evenly.cli.terminal_tables import reveals, settings_table, trial
 
     console = Console()
-    console.print(f"[bold]{method.title}[/bold] ({method.reference})\n\n  {method.formula}\n", highlight=False)
+    console.print(
+        f"[bold]{method.title}[/bold] ({method.reference})\n\n  {method.formula}\n", highlight=False
+    )
     console.print(settings_table(method))
     console.print(f"Clients reveal, besides their update: {reveals(method)}.")
     console.print(f"Try it: {trial(method)}", highlight=False)
@@ -84,5 +95,8 @@ def _describe_metric(metric: "Metric") -> None:
     from evenly.metrics.metric import RESTS_ON
 
     console = Console()
-    console.print(f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {metric.direction}.", highlight=False)
+    console.print(
+        f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {metric.direction}.",
+        highlight=False,
+    )
     console.print(f"{metric.doc}\nComputed from {RESTS_ON[metric.rests_on]}.", highlight=False)

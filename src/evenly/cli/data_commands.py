@@ -1,11 +1,20 @@
-"""`evenly data`: list data sets, describe where they come from, and download and verify their files."""
+"""`evenly data`: list data sets, describe where they come from, and download and verify their
+files.
+"""
 
 import inspect
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from evenly.cli.options import Plugins
@@ -24,7 +33,9 @@ def list_all(plugin: Plugins = None) -> None:
     """List every data set and whether its files are here."""
     from evenly.datasets import DATASETS, data_folder
 
-    table = titled_table(f"data sets; files are looked for in {data_folder()}", "name", "title", "papers", "files")
+    table = titled_table(
+        f"data sets; files are looked for in {data_folder()}", "name", "title", "papers", "files"
+    )
     for card in DATASETS.values():
         table.add_row(card.name, card.title, ", ".join(card.papers), file_state(card))
     Console().print(table)
@@ -32,17 +43,29 @@ def list_all(plugin: Plugins = None) -> None:
 
 @app.command()
 def describe(
-    name: Annotated[str, typer.Argument(help="A data set, optionally with settings: adult-sex(partition=cov-same-size).")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A data set, optionally with settings: adult-sex(partition=cov-same-size)."
+        ),
+    ],
     plugin: Plugins = None,
 ) -> None:
-    """Describe one data set: provenance, licence and files. If its files are here, also its clients and groups."""
+    """Describe one data set: provenance, licence and files. If its files are here, also its clients
+    and groups.
+    """
     from evenly.datasets.load import load
     from evenly.notation import parse_one
 
     part = parse_one(name, "data set")
     card, console, plain = _card(part.name), Console(), plain_console()
     console.print(f"[bold]{card.name}[/bold]: {card.title}", highlight=False)
-    facts = {"papers": ", ".join(card.papers), "from": card.provenance, "licence": card.licence, "cite": card.citation}
+    facts = {
+        "papers": ", ".join(card.papers),
+        "from": card.provenance,
+        "licence": card.licence,
+        "cite": card.citation,
+    }
     for topic, text in facts.items():
         plain.print(f"  {topic}: {text or 'not given'}")
     for note in card.notes:
@@ -62,17 +85,33 @@ def fetch(name: Name) -> None:
     """Download a data set's files and verify them."""
     from evenly.datasets import fetch as fetch_file
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     card = _card(name)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         for file in card.files:
             task = bar.add_task(file.path, total=None)
-            fetch_file(file, lambda done, total, task=task: bar.update(task, completed=done, total=total))
-    Console().print(f"{name}: {len(card.files)} files in place and checked." if card.files else f"{name} needs no files.")
+            fetch_file(
+                file, lambda done, total, task=task: bar.update(task, completed=done, total=total)
+            )
+    Console().print(
+        f"{name}: {len(card.files)} files in place and checked."
+        if card.files
+        else f"{name} needs no files."
+    )
 
 
 @app.command()
-def check(name: Annotated[str | None, typer.Argument(help="A data set; by default all whose files are here.")] = None) -> None:
+def check(
+    name: Annotated[
+        str | None, typer.Argument(help="A data set; by default all whose files are here.")
+    ] = None,
+) -> None:
     """Verify sizes and checksums of the files that are here."""
     from evenly.datasets import DATASETS
     from evenly.datasets import check as check_file
@@ -82,7 +121,10 @@ def check(name: Annotated[str | None, typer.Argument(help="A data set; by defaul
         files = _present(card)
         for file in files:
             check_file(file)
-        Console().print(f"{card.name}: {f'{len(files)} files whole' if files else 'no files here'}", highlight=False)
+        Console().print(
+            f"{card.name}: {f'{len(files)} files whole' if files else 'no files here'}",
+            highlight=False,
+        )
 
 
 def _card(name: str) -> "DatasetCard":
@@ -123,15 +165,31 @@ def _clients_table(federation: "Federation") -> Table:
         f"central test set of {len(federation.central):,}{dropped}"
     )
     grouped = len(federation.groups) > 1
-    columns = ["train", "valid", "test", "share of rows", "commonest label", *(["unprivileged"] if grouped else [])]
+    columns = [
+        "train",
+        "valid",
+        "test",
+        "share of rows",
+        "commonest label",
+        *(["unprivileged"] if grouped else []),
+    ]
     table = titled_table(title, "client", numbers=columns)
     shown = clients if len(clients) <= 12 else [*clients[:6], *clients[-6:]]
     for client in shown:
         top = max(range(len(client.labels)), key=client.labels.__getitem__)
         commonest = f"{federation.labels[top]!r} {100 * client.labels[top]:.0f} %"
-        cells = [client.name, f"{client.train:,}", f"{client.valid:,}", f"{client.test:,}", f"{100 * client.share:.1f} %", commonest]
+        cells = [
+            client.name,
+            f"{client.train:,}",
+            f"{client.valid:,}",
+            f"{client.test:,}",
+            f"{100 * client.share:.1f} %",
+            commonest,
+        ]
         share = client.unprivileged / (client.train + client.valid + client.test)
-        table.add_row(*cells, *([f"{client.unprivileged:,} ({100 * share:.1f} %)"] if grouped else []))
+        table.add_row(
+            *cells, *([f"{client.unprivileged:,} ({100 * share:.1f} %)"] if grouped else [])
+        )
     return table
 
 
@@ -139,13 +197,20 @@ def _coverage(federation: "Federation", card: "DatasetCard", settings: dict[str,
     """Return how many clients cover unprivileged people, if the partition is by coverage."""
     from evenly.metrics.representation import good_clients_of
 
-    defaults = {name: parameter.default for name, parameter in inspect.signature(card.load).parameters.items()}
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(card.load).parameters.items()
+    }
     settings = defaults | settings
     if not str(settings.get("partition", "")).startswith("cov"):
         return ""
-    coverage = settings["coverage"] * (1 - len(federation.central) / len(federation.y))  # of all rows, the test set included
+    # of all rows, the test set included
+    coverage = settings["coverage"] * (1 - len(federation.central) / len(federation.y))
     good = int(good_clients_of(federation, coverage).sum())
-    return f"good clients, with at least 90 % of a coverage of {coverage:,.0f} unprivileged rows: {good} of {federation.clients}"
+    return (
+        f"good clients, with at least 90 % of a coverage of {coverage:,.0f} unprivileged rows:"
+        f" {good} of {federation.clients}"
+    )
 
 
 def _groups_table(federation: "Federation") -> Table:

@@ -1,4 +1,6 @@
-"""`evenly doctor`: check the installation: versions, devices, folders, data sets, and that a small training gives the right result."""
+"""`evenly doctor`: check the installation: versions, devices, folders, data sets, and that a small
+training gives the right result.
+"""
 
 import json
 import os
@@ -17,8 +19,12 @@ import evenly
 from evenly.cli.terminal import plain_console, titled_table
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
-    """Check the installation: versions, devices, folders, data sets. Trains a small model; the exit code is 1 if something is wrong."""
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Check the installation: versions, devices, folders, data sets. Trains a small model; the exit
+    code is 1 if something is wrong.
+    """
     facts = examine()
     if as_json:
         print(json.dumps({"schema": 1, **facts}))
@@ -30,7 +36,10 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print everythin
 
 def _show(facts: dict[str, Any]) -> None:
     console, plain = Console(), plain_console()
-    for title, lines in {**_packages(facts), **(_machine(facts) if "system" in facts else {})}.items():
+    for title, lines in {
+        **_packages(facts),
+        **(_machine(facts) if "system" in facts else {}),
+    }.items():
         console.print(f"[bold]{title}[/bold]")
         for line in lines:
             plain.print(f"  {line}")
@@ -45,27 +54,53 @@ def _show(facts: dict[str, Any]) -> None:
 
 
 def _packages(facts: dict[str, Any]) -> dict[str, list[str]]:
-    installed = [f"{one['name']} {one['version']}: {one['enables']}" for one in facts["optional"] if one["version"]]
-    missing = [f"{one['name']} is not here: {one['install']} for {one['enables']}" for one in facts["optional"] if not one["version"]]
-    required = ", ".join(f"{name} {version or 'not installed'}" for name, version in facts["versions"].items())
+    installed = [
+        f"{one['name']} {one['version']}: {one['enables']}"
+        for one in facts["optional"]
+        if one["version"]
+    ]
+    missing = [
+        f"{one['name']} is not here: {one['install']} for {one['enables']}"
+        for one in facts["optional"]
+        if not one["version"]
+    ]
+    required = ", ".join(
+        f"{name} {version or 'not installed'}" for name, version in facts["versions"].items()
+    )
     return {"versions": [required], "optional packages": installed + missing}
 
 
 def _machine(facts: dict[str, Any]) -> dict[str, list[str]]:
     system, cache, check = facts["system"], facts["compile_cache"], facts["self_check"]
-    folder = f"{cache['folder']} ({_size(cache['bytes'])})" if cache["folder"] else "none (EVENLY_COMPILED is off, or there is no folder)"
-    length = check["error"] or f"length of the model {check['found']:.6f}, expected {check['expected']:.6f}"
+    folder = (
+        f"{cache['folder']} ({_size(cache['bytes'])})"
+        if cache["folder"]
+        else "none (EVENLY_COMPILED is off, or there is no folder)"
+    )
+    length = (
+        check["error"]
+        or f"length of the model {check['found']:.6f}, expected {check['expected']:.6f}"
+    )
     return {
         "machine": [f"{system['platform']}, {system['cores']} cores, {_size(system['memory'])}"],
-        "devices": [f"{one['platform']}: {one['kind']}, {_size(one['memory'])}" for one in facts["devices"]],
+        "devices": [
+            f"{one['platform']}: {one['kind']}, {_size(one['memory'])}" for one in facts["devices"]
+        ],
         "compiled programs kept between runs": [folder],
-        "self-check, five rounds of q-FedAvg": [f"{'passed' if check['passed'] else 'FAILED'}: {length}"],
+        "self-check, five rounds of q-FedAvg": [
+            f"{'passed' if check['passed'] else 'FAILED'}: {length}"
+        ],
     }
 
 
 def _data_table(data: dict[str, Any]) -> Table:
     missing = "" if data["exists"] else " (not there yet)"
-    table = titled_table(f"data sets; files are looked for in {data['folder']}{missing}", "name", "files", "to get them")
+    table = titled_table(
+        f"data sets; files are looked for in {data['folder']}{missing}",
+        "name",
+        "files",
+        "to get them",
+    )
     for one in data["sets"]:
         table.add_row(one["name"], one["files"], one["get"] or "")
     return table
@@ -81,7 +116,8 @@ def _size(number: int | None) -> str:
 # The facts that `evenly doctor` collects, and how it judges them
 
 REQUIRED = (
-    "jax", "jaxlib", "numpy", "optax", "equinox", "pandas", "pyarrow", "altair", "vl-convert-python", "typer", "rich", "pydantic", "optuna",
+    "jax", "jaxlib", "numpy", "optax", "equinox", "pandas", "pyarrow", "altair",
+    "vl-convert-python", "typer", "rich", "pydantic", "optuna",
 )  # fmt: skip
 OPTIONAL = {  # distribution: what it enables, and how to install it
     "flwr": ("federations of real clients with Flower", "pip install 'evenly[flower]'"),
@@ -94,7 +130,8 @@ OPTIONAL = {  # distribution: what it enables, and how to install it
 }
 SUPPORTED = ("0.10", "0.11")  # minor versions of JAX that evenly is tested with
 
-# Euclidean norm of the model after five rounds of q-FedAvg, computed by a NumPy implementation in float64 (a test repeats it).
+# Euclidean norm of the model after five rounds of q-FedAvg, computed by a NumPy implementation in
+# float64 (a test repeats it).
 KNOWN_LENGTH = 0.1943368831644106
 TOLERANCE = 1e-3  # GPUs multiply with 10 bits by default
 SELF_CHECK = "q-fedavg(q=1, learning_rate=0.03)+weighted(clients=4)"
@@ -116,12 +153,17 @@ def version_of(distribution: str) -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    return {"evenly": evenly.__version__, "python": platform.python_version(), **{name: version_of(name) for name in REQUIRED}}
+    return {
+        "evenly": evenly.__version__,
+        "python": platform.python_version(),
+        **{name: version_of(name) for name in REQUIRED},
+    }
 
 
 def optional_packages() -> list[dict[str, Any]]:
     return [
-        {"name": name, "version": version_of(name), "enables": enables, "install": install} for name, (enables, install) in OPTIONAL.items()
+        {"name": name, "version": version_of(name), "enables": enables, "install": install}
+        for name, (enables, install) in OPTIONAL.items()
     ]
 
 
@@ -130,13 +172,22 @@ def devices() -> list[dict[str, Any]]:
     import jax
 
     def memory(device: Any) -> int | None:
-        return _host_memory() if device.platform == "cpu" else (device.memory_stats() or {}).get("bytes_limit")
+        return (
+            _host_memory()
+            if device.platform == "cpu"
+            else (device.memory_stats() or {}).get("bytes_limit")
+        )
 
-    return [{"platform": device.platform, "kind": device.device_kind, "memory": memory(device)} for device in jax.devices()]
+    return [
+        {"platform": device.platform, "kind": device.device_kind, "memory": memory(device)}
+        for device in jax.devices()
+    ]
 
 
 def compile_cache() -> dict[str, Any]:
-    """Return the folder in which JAX stores compiled programs between runs, if any, and its size."""
+    """Return the folder in which JAX stores compiled programs between runs, if any, and
+    its size.
+    """
     import jax
 
     from evenly.simulate.program import enable_cache
@@ -148,58 +199,107 @@ def compile_cache() -> dict[str, Any]:
 
 
 def data_sets() -> dict[str, Any]:
-    """Return the data folder and, for every data set, whether its files are here or how to get them."""
+    """Return the data folder and, for every data set, whether its files are here or how to get
+    them.
+    """
     from evenly.cli.data_commands import file_state
     from evenly.datasets import DATASETS, data_folder
 
     commands = {"fetch": "evenly data fetch", "by hand": "evenly data describe"}
     states = {name: file_state(card) for name, card in DATASETS.items()}
-    sets = [{"name": n, "files": state, "get": f"{commands[state]} {n}" if state in commands else None} for n, state in states.items()]
+    sets = [
+        {"name": n, "files": state, "get": f"{commands[state]} {n}" if state in commands else None}
+        for n, state in states.items()
+    ]
     return {"folder": str(data_folder()), "exists": data_folder().is_dir(), "sets": sets}
 
 
 def self_check() -> dict[str, Any]:
-    """Train five rounds on a small federation and compare the norm of the model with the known one."""
+    """Train five rounds on a small federation and compare the norm of the model with the
+    known one.
+    """
     import jax
     import numpy as np
 
     try:
         task = evenly.models.Softmax(features=60, classes=10)
-        (trace,) = evenly.train(task, evenly.synthetic(clients=8), [evenly.algorithm(SELF_CHECK)], rounds=5)
+        (trace,) = evenly.train(
+            task, evenly.synthetic(clients=8), [evenly.algorithm(SELF_CHECK)], rounds=5
+        )
     except Exception as error:  # a broken installation may raise anything
-        return {"expected": KNOWN_LENGTH, "found": None, "passed": False, "error": f"{type(error).__name__}: {error}".splitlines()[0]}
-    length = float(np.sqrt(sum(np.sum(np.square(np.asarray(leaf, np.float64))) for leaf in jax.tree.leaves(trace.model))))
-    return {"expected": KNOWN_LENGTH, "found": length, "passed": abs(length / KNOWN_LENGTH - 1) < TOLERANCE, "error": None}
+        return {
+            "expected": KNOWN_LENGTH,
+            "found": None,
+            "passed": False,
+            "error": f"{type(error).__name__}: {error}".splitlines()[0],
+        }
+    length = float(
+        np.sqrt(
+            sum(
+                np.sum(np.square(np.asarray(leaf, np.float64)))
+                for leaf in jax.tree.leaves(trace.model)
+            )
+        )
+    )
+    return {
+        "expected": KNOWN_LENGTH,
+        "found": length,
+        "passed": abs(length / KNOWN_LENGTH - 1) < TOLERANCE,
+        "error": None,
+    }
 
 
 def findings(facts: dict[str, Any], environment: Mapping[str, str] = os.environ) -> Checkup:
     """Judge the facts, one sentence each."""
     versions, check = facts["versions"], facts["self_check"]
-    problems = [f"{name} is not installed. Run `pip install --upgrade evenly`." for name in REQUIRED if versions[name] is None]
+    problems = [
+        f"{name} is not installed. Run `pip install --upgrade evenly`."
+        for name in REQUIRED
+        if versions[name] is None
+    ]
     warnings: list[str] = []
     _judge_jax(versions["jax"], versions["jaxlib"], problems, warnings)
     if facts["nvidia"] and all(device["platform"] == "cpu" for device in facts["devices"]):
-        warnings.append("There is an NVIDIA GPU, but JAX uses the CPU only. Run `pip install 'jax[cuda13]'` to use it.")
+        warnings.append(
+            "There is an NVIDIA GPU, but JAX uses the CPU only. Run `pip install 'jax[cuda13]'` to"
+            " use it."
+        )
     if environment.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "0").lower() not in ("", "0", "false"):
-        warnings.append("JAX_DISABLE_MOST_OPTIMIZATIONS is set: programs compile quickly and run slowly. Unset it to train.")
+        warnings.append(
+            "JAX_DISABLE_MOST_OPTIMIZATIONS is set: programs compile quickly and run slowly. Unset"
+            " it to train."
+        )
     if environment.get("EVENLY_DATA") and not facts["data"]["exists"]:
         warnings.append(f"EVENLY_DATA is {environment['EVENLY_DATA']}, which is not a folder.")
     if not check["passed"]:
         result = check["error"] or f"its length was {check['found']:.6g}"
-        problems.append(f"The self-check failed: the model's length must be {check['expected']:.6g}, but {result}. Please report it.")
+        problems.append(
+            f"The self-check failed: the model's length must be {check['expected']:.6g}, but"
+            f" {result}. Please report it."
+        )
     return Checkup(problems, warnings)
 
 
-def _judge_jax(jax: str | None, jaxlib: str | None, problems: list[str], warnings: list[str]) -> None:
+def _judge_jax(
+    jax: str | None, jaxlib: str | None, problems: list[str], warnings: list[str]
+) -> None:
     """Check that JAX is new enough, tested, and fits its library."""
     if not jax:
         return
     if _minor(jax) < _minor(SUPPORTED[0]):
-        problems.append(f"jax {jax} is too old: evenly needs {' or '.join(SUPPORTED)}. Run `pip install --upgrade jax`.")
+        problems.append(
+            f"jax {jax} is too old: evenly needs {' or '.join(SUPPORTED)}. Run `pip install"
+            " --upgrade jax`."
+        )
     elif _minor(jax) not in map(_minor, SUPPORTED):
-        warnings.append(f"jax {jax} is newer than evenly was tested with ({' and '.join(SUPPORTED)}).")
+        warnings.append(
+            f"jax {jax} is newer than evenly was tested with ({' and '.join(SUPPORTED)})."
+        )
     if jaxlib and _minor(jax) != _minor(jaxlib):
-        problems.append(f"jax {jax} and jaxlib {jaxlib} do not belong together. Run `pip install --upgrade jax jaxlib`.")
+        problems.append(
+            f"jax {jax} and jaxlib {jaxlib} do not belong together. Run `pip install --upgrade jax"
+            " jaxlib`."
+        )
 
 
 def _minor(version: str) -> tuple[int, ...]:
@@ -222,12 +322,25 @@ def examine() -> dict[str, Any]:
     """Return all facts, problems and warnings, as --json prints them."""
     reason = jax_failure()
     if reason:
-        problem = f"JAX does not work ({reason}). Run `pip install --upgrade --force-reinstall jax jaxlib`."
-        return {"versions": versions(), "optional": optional_packages(), "problems": [problem], "warnings": []}
+        problem = (
+            f"JAX does not work ({reason}). Run `pip install --upgrade --force-reinstall jax"
+            " jaxlib`."
+        )
+        return {
+            "versions": versions(),
+            "optional": optional_packages(),
+            "problems": [problem],
+            "warnings": [],
+        }
     facts: dict[str, Any] = {
         "versions": versions(),
         "optional": optional_packages(),
-        "system": {"platform": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count(), "memory": _host_memory()},
+        "system": {
+            "platform": platform.platform(),
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "memory": _host_memory(),
+        },
         "devices": devices(),
         "nvidia": sys.platform == "linux" and Path("/dev/nvidia0").exists(),
         "compile_cache": compile_cache(),

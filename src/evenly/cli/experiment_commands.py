@@ -36,18 +36,26 @@ def compare(
     *,
     data: Data = "synthetic",
     algorithms: Annotated[
-        str, typer.Option(help="Methods, separated by commas. A list in brackets tries every value.")
+        str,
+        typer.Option(help="Methods, separated by commas. A list in brackets tries every value."),
     ] = "fedavg,q-fedavg(q=[1, 5])",
     training: TrainingOptions,
     epochs: Annotated[int, typer.Option(help="Passes over a client's rows per round.")] = 1,
-    dropout: Annotated[float, typer.Option(help="Probability that a sampled client does not return.")] = 0.0,
-    evaluate_every: Annotated[int, typer.Option(help="Rounds between evaluations. With 0, about fifty evaluations in all.")] = 0,
+    dropout: Annotated[
+        float, typer.Option(help="Probability that a sampled client does not return.")
+    ] = 0.0,
+    evaluate_every: Annotated[
+        int,
+        typer.Option(help="Rounds between evaluations. With 0, about fifty evaluations in all."),
+    ] = 0,
     columns: TableColumns,
     plugin: Plugins = None,
     log: LogTo = None,
     output: OutputOptions,
 ) -> None:
-    """Train several methods on the same data and write one report. All methods see the same clients and batches."""
+    """Train several methods on the same data and write one report. All methods see the same clients
+    and batches.
+    """
     from evenly.cli.experiment_runs import RunOptions, run_experiment, show_result
     from evenly.experiment.folder import RunRecord
     from evenly.experiment.plan import Plan
@@ -57,7 +65,11 @@ def compare(
         data=data_source(data, columns),
         methods=(algorithms,),
         seeds=seed_range(training.seeds),
-        training={"learning_rate": training.learning_rate, "batch_size": training.batch_size, "epochs": epochs},
+        training={
+            "learning_rate": training.learning_rate,
+            "batch_size": training.batch_size,
+            "epochs": epochs,
+        },
         evaluate_every=evaluate_every,
         dropout=dropout,
         plugins=plugin_records(plugin),
@@ -70,19 +82,35 @@ def compare(
 
 def run(
     *,
-    file: Annotated[Path, typer.Argument(help="An experiment file: TOML with title, methods, rounds, [data] and more.")],
-    plan_only: Annotated[bool, typer.Option("--plan", help="Only show the plan: what would be trained, and its cost.")] = False,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="An experiment file: TOML with title, methods, rounds, [data] and more."
+        ),
+    ],
+    plan_only: Annotated[
+        bool,
+        typer.Option("--plan", help="Only show the plan: what would be trained, and its cost."),
+    ] = False,
     short: ShortOptions,
     execution: ExecutionOptions,
     plugin: Plugins = None,
     output: OutputOptions,
 ) -> None:
     """Run an experiment from a TOML file. The same command resumes it after an interruption."""
-    from evenly.cli.experiment_runs import RunOptions, default_folder, experiment_record, run_experiment, show_result
+    from evenly.cli.experiment_runs import (
+        RunOptions,
+        default_folder,
+        experiment_record,
+        run_experiment,
+        show_result,
+    )
     from evenly.experiment.config import read
 
     experiment = read(file)
-    experiment = experiment.model_copy(update={"plugins": [*experiment.plugins, *map(str, plugin or ())]})
+    experiment = experiment.model_copy(
+        update={"plugins": [*experiment.plugins, *map(str, plugin or ())]}
+    )
     plan = _file_plan(experiment, file, short.arguments())
     if plan_only:
         _show_plan_only(plan, output.out or default_folder(plan))
@@ -93,7 +121,9 @@ def run(
     show_result(result, as_json=output.as_json)
 
 
-def _file_plan(experiment: "Experiment", file: Path, arguments: dict[str, Any]) -> "Plan | StudyPlan":
+def _file_plan(
+    experiment: "Experiment", file: Path, arguments: dict[str, Any]
+) -> "Plan | StudyPlan":
     """Return the plan of an experiment file. Errors begin with the name of the file."""
     try:
         if experiment.study:
@@ -128,7 +158,9 @@ def resume(
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Resume the interrupted experiment or study of a folder. Finished parts are not trained again."""
+    """Resume the interrupted experiment or study of a folder. Finished parts are not
+    trained again.
+    """
     from evenly.cli.experiment_runs import RunOptions, run_experiment, show_result
     from evenly.experiment.deployment import Deployment
     from evenly.experiment.folder import RunRecord, read_record
@@ -138,7 +170,10 @@ def resume(
 
     plan, record = read_plan(folder), read_record(folder) or RunRecord(command=this_command())
     if isinstance(plan, Deployment):
-        raise ValueError(f"{str(folder)!r} holds a deployment. Start its server again with the same folder to resume it.")
+        raise ValueError(
+            f"{str(folder)!r} holds a deployment. Start its server again with the same folder to"
+            " resume it."
+        )
     plans = list(plan.cells.values()) if isinstance(plan, StudyPlan) else [plan]
     out = folder.resolve() if any(one.has_files for one in plans) else folder
     with execution.open() as where, starting_directory(folder, *plans):
@@ -149,24 +184,41 @@ def resume(
 
 def reproduce(
     *,
-    name: Annotated[str, typer.Argument(help="An experiment such as qffl/synthetic, or a paper such as thesis; `evenly list` shows them.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=(
+                "An experiment such as qffl/synthetic, or a paper such as thesis; `evenly list`"
+                " shows them."
+            )
+        ),
+    ],
     short: ShortOptions,
     execution: ExecutionOptions,
     plugin: Plugins = None,
     output: OutputOptions,
 ) -> None:
-    """Run a paper's experiments and print its figures beside ours. Name one experiment, or a paper to run all of them."""
+    """Run a paper's experiments and print its figures beside ours. Name one experiment, or a paper
+    to run all of them.
+    """
     from evenly.cli.experiment_runs import RunOptions, run_paper, show_result
     from evenly.experiment.config import paper_experiments
 
     with execution.open() as where:
         options = RunOptions(output.out, output.force, where)
         if names := paper_experiments(name):
-            # The settings are part of the name, so that the same command finds its finished experiments again.
-            settings = [key if value is True else f"{key}{value}" for key, value in short.arguments().items() if value]
+            # The settings are part of the name, so that the same command finds its finished
+            # experiments again.
+            settings = [
+                key if value is True else f"{key}{value}"
+                for key, value in short.arguments().items()
+                if value
+            ]
             out = output.out or Path("results") / "-".join([name, *settings])
             options = options._replace(same_command_out=out)
-            experiments = {one: partial(_run_packaged, one, short, plugin, options) for one in names}
+            experiments = {
+                one: partial(_run_packaged, one, short, plugin, options) for one in names
+            }
             if not run_paper(experiments, name, out=out, as_json=output.as_json):
                 raise typer.Exit(2)
             return
@@ -174,12 +226,26 @@ def reproduce(
     show_result(result, as_json=output.as_json, answers=result.findings)
 
 
-def _run_packaged(name: str, short: ShortOptions, plugin: list[Path] | None, options: "RunOptions", out: Path | None) -> "RunResult":
-    """Run one experiment of a paper, a comparison or a study of several partitions, into its folder."""
+def _run_packaged(
+    name: str,
+    short: ShortOptions,
+    plugin: list[Path] | None,
+    options: "RunOptions",
+    out: Path | None,
+) -> "RunResult":
+    """Run one experiment of a paper, a comparison or a study of several partitions, into its
+    folder.
+    """
     from evenly.cli.experiment_runs import experiment_record, run_experiment
     from evenly.experiment.config import read_packaged
 
     experiment = read_packaged(name).model_copy(update={"plugins": list(map(str, plugin or ()))})
     arguments = short.arguments()
-    plan = experiment.study_plan(name, **arguments) if experiment.study else experiment.plan(name, **arguments)
-    return run_experiment(plan, experiment_record(experiment, short=short.quick), options._replace(out=out))
+    plan = (
+        experiment.study_plan(name, **arguments)
+        if experiment.study
+        else experiment.plan(name, **arguments)
+    )
+    return run_experiment(
+        plan, experiment_record(experiment, short=short.quick), options._replace(out=out)
+    )

@@ -1,6 +1,7 @@
 """Run a plan, a study or an experiment into its folder: traces, rows, models and the report.
 
-This module imports most of the library. Commands import it when they run, so that `evenly --help` starts quickly.
+This module imports most of the library. Commands import it when they run, so that `evenly --help`
+starts quickly.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +81,9 @@ class RunResult(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def run_plan(plan: Plan, options: RunOptions, about: RunRecord | None = None) -> tuple[Comparison, Path, list[dict[str, Any]]]:
+def run_plan(
+    plan: Plan, options: RunOptions, about: RunRecord | None = None
+) -> tuple[Comparison, Path, list[dict[str, Any]]]:
     """Execute a plan into its folder and return the comparison, the folder and the result rows."""
     plan.variants()  # mistakes are reported before anything is written
     folder, console = options.out or default_folder(plan), Console(stderr=True)
@@ -93,7 +96,11 @@ def run_plan(plan: Plan, options: RunOptions, about: RunRecord | None = None) ->
         show_plan(console, {"": plan}, folder, first)
         task = f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
         arguments = options.execution.arguments(folder)
-        with progress(console, task) as report, training_timer(folder, folder / "traces"), arguments as where_and_log:
+        with (
+            progress(console, task) as report,
+            training_timer(folder, folder / "traces"),
+            arguments as where_and_log,
+        ):
             comparison = execute(plan, store, progress=report, first=first, **where_and_log)
         comparison = with_record(comparison, folder)
         rows = write_rows(store, comparison)
@@ -115,15 +122,24 @@ def run_study(plan: StudyPlan, about: RunRecord, options: RunOptions) -> RunResu
         record = begin(folder, about)
         show_plan(console, plan.cells, folder, first)
         task = f"{plan.name}: {len(method_rows(plan))} methods on {len(plan.cells)} partitions"
-        with progress(console, task) as report, options.execution.arguments(folder) as where_and_log:
-            study = execute_study(plan, folder, progress=report, command=record.command, **where_and_log)
+        with (
+            progress(console, task) as report,
+            options.execution.arguments(folder) as where_and_log,
+        ):
+            study = execute_study(
+                plan, folder, progress=report, command=record.command, **where_and_log
+            )
         rows = write_tidy(store, list(tidy_study(study)))
         write_csv(store, "study.csv", list(study_rows(study)))
         write_study_report([study], folder / "report.html", record.title, record.notes)
         finish(folder)
     answers = tuple(findings([study]))
-    warnings = [warning for name, cell in study.cells.items() for warning in warnings_of(cell, name)]
-    return RunResult(folder, rows, [best_table(study), findings_text(answers), *warnings], study, answers)
+    warnings = [
+        warning for name, cell in study.cells.items() for warning in warnings_of(cell, name)
+    ]
+    return RunResult(
+        folder, rows, [best_table(study), findings_text(answers), *warnings], study, answers
+    )
 
 
 def run_experiment(plan: Plan | StudyPlan, about: RunRecord, options: RunOptions) -> RunResult:
@@ -150,13 +166,21 @@ def experiment_record(experiment: Experiment, *, short: bool) -> RunRecord:
 
 
 def show_result(result: RunResult, *, as_json: bool, answers: Sequence[Finding] = ()) -> None:
-    """Print the tables of a result, its files, and the time that it took. `answers` are added to the JSON."""
+    """Print the tables of a result, its files, and the time that it took. `answers` are added to
+    the JSON.
+    """
     console = Console(stderr=as_json)
     for table in result.tables:
         console.print(table)
     report = result.folder / "report.html"
     if as_json:
-        print_json(result.rows, {"report": str(report), **({"findings": [one._asdict() for one in answers]} if answers else {})})
+        print_json(
+            result.rows,
+            {
+                "report": str(report),
+                **({"findings": [one._asdict() for one in answers]} if answers else {}),
+            },
+        )
     plain = plain_console(stderr=as_json)
     plain.print(f"Results: {result.folder / 'results.csv'}\nReport:  {report}")
     if (record := read_record(result.folder)) and record.seconds:
@@ -166,10 +190,14 @@ def show_result(result: RunResult, *, as_json: bool, answers: Sequence[Finding] 
 # `evenly reproduce` with the name of a paper
 
 
-def run_paper(experiments: Mapping[str, Callable[[Path], RunResult]], paper: str, *, out: Path, as_json: bool) -> bool:
-    """Run every experiment of a paper, each into its folder below `out`. Return whether all of them succeeded.
+def run_paper(
+    experiments: Mapping[str, Callable[[Path], RunResult]], paper: str, *, out: Path, as_json: bool
+) -> bool:
+    """Run every experiment of a paper, each into its folder below `out`. Return whether all of them
+    succeeded.
 
-    `experiments` has a function for each experiment that runs it into a folder. One that fails is reported, and the others still run.
+    `experiments` has a function for each experiment that runs it into a folder. One that fails is
+    reported, and the others still run.
     """
     console, results = Console(stderr=as_json), dict[str, RunResult]()
     for name, run in experiments.items():
@@ -181,15 +209,22 @@ def run_paper(experiments: Mapping[str, Callable[[Path], RunResult]], paper: str
         for table in results[name].tables:
             console.print(table)
     reports = {name: str(result.folder / "report.html") for name, result in results.items()}
-    joint = _joint_report([result.study for result in results.values() if result.study], out, paper, console)
+    joint = _joint_report(
+        [result.study for result in results.values() if result.study], out, paper, console
+    )
     if as_json:
-        print_json([row for result in results.values() for row in result.rows], {"report": None, "reports": reports, **joint})
+        print_json(
+            [row for result in results.values() for row in result.rows],
+            {"report": None, "reports": reports, **joint},
+        )
     for report in dict.fromkeys([*reports.values(), *([joint["report"]] if joint else [])]):
         plain_console(stderr=as_json).print(f"Report:  {report}")
     return len(results) == len(experiments)
 
 
-def _joint_report(studies: list[Study], folder: Path, paper: str, console: Console) -> dict[str, Any]:
+def _joint_report(
+    studies: list[Study], folder: Path, paper: str, console: Console
+) -> dict[str, Any]:
     """Print and write the findings of several studies together, and return them for JSON."""
     if len(studies) < 2:
         return {}

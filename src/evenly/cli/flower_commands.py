@@ -1,4 +1,6 @@
-"""`evenly flower`: write a Flower app, run it on this machine as a real federation, and create certificates and keys."""
+"""`evenly flower`: write a Flower app, run it on this machine as a real federation, and create
+certificates and keys.
+"""
 
 import datetime
 import shlex
@@ -10,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from evenly.cli.options import TableColumns
 from evenly.cli.terminal import Commands, plain_console, this_command
@@ -19,14 +28,21 @@ if TYPE_CHECKING:
     from evenly.flower.deploy.loopback import App, Loopback, Process, RunProgress
 
 app = Commands("Real federations with Flower: apps, trials, certificates, keys.")
-Method = Annotated[str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")]
+Method = Annotated[
+    str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")
+]
 
 
 @app.command()
 def new(
     *,
-    folder: Annotated[Path, typer.Argument(help="Folder for the app; it must not exist yet.", metavar="DIR")],
-    data: Annotated[Path | None, typer.Option(help="A .csv or .parquet table of all clients; without it, synthetic data.")] = None,
+    folder: Annotated[
+        Path, typer.Argument(help="Folder for the app; it must not exist yet.", metavar="DIR")
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A .csv or .parquet table of all clients; without it, synthetic data."),
+    ] = None,
     columns: TableColumns,
     method: Method = None,
     rounds: Annotated[int, typer.Option(help="Number of rounds.", min=1)] = 5,
@@ -46,7 +62,9 @@ def new(
         roles = {name: source[name] for name in ("client", "label", "sensitive")}
         federation = load(source, 0)
         facts = [f"{fact.about}: {fact.text}" for fact in facts_of(federation, source)]
-        files = write_table_app(folder, data, federation, **roles, method=method or "", rounds=rounds)
+        files = write_table_app(
+            folder, data, federation, **roles, method=method or "", rounds=rounds
+        )
     console = plain_console()
     console.print("\n".join([*(f"Wrote {path}" for path in files), *facts]))
     console.print(f"Next: evenly flower up {folder}")
@@ -56,70 +74,129 @@ def new(
 def up(
     *,
     folder: Annotated[Path, typer.Argument(help="Folder of a Flower app.", metavar="DIR")] = Path(),
-    clients: Annotated[int | None, typer.Option(help="Number of SuperNodes; by default one for each client of the app.", min=1)] = None,
-    rounds: Annotated[int | None, typer.Option(help="Number of rounds, instead of the app's.", min=1)] = None,
+    clients: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of SuperNodes; by default one for each client of the app.", min=1
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Number of rounds, instead of the app's.", min=1)
+    ] = None,
     method: Method = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for results and logs; by default a new one in the app's results/.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for results and logs; by default a new one in the app's results/."
+        ),
+    ] = None,
 ) -> None:
-    """Run an app as a real federation on this machine. It starts a SuperLink and SuperNodes with TLS and keys, and stops them again."""
+    """Run an app as a real federation on this machine. It starts a SuperLink and SuperNodes with
+    TLS and keys, and stops them again.
+    """
     from evenly.flower.deploy.loopback import Loopback, interruptible, read_app
 
     flower_app = read_app(folder, clients)
     results = (out or _new_folder(folder / "results")).resolve()
-    config = _run_config(flower_app, {"rounds": rounds, "method": method}, {"clients": len(flower_app.nodes), "folder": str(results)})
+    config = _run_config(
+        flower_app,
+        {"rounds": rounds, "method": method},
+        {"clients": len(flower_app.nodes), "folder": str(results)},
+    )
     console = plain_console(stderr=True)
-    with tempfile.TemporaryDirectory(prefix="evenly-flower-") as keys, interruptible(), _resumable(console, results):
+    with (
+        tempfile.TemporaryDirectory(prefix="evenly-flower-") as keys,
+        interruptible(),
+        _resumable(console, results),
+    ):
         loopback = Loopback(Path(keys), _logs(results))
         _run(console, loopback, flower_app, config)
     report = results / "report.html"
-    console.print(f"Report: {report}" if report.exists() else f"The app wrote no report into {results}.")
+    console.print(
+        f"Report: {report}" if report.exists() else f"The app wrote no report into {results}."
+    )
     console.print(f"Logs:   {_logs(results)}")
 
 
 @app.command()
 def certificates(
-    folder: Annotated[Path, typer.Argument(help="Folder for ca.pem, ca.key, server.pem and server.key.", metavar="DIR")],
-    host: Annotated[list[str], typer.Option(help="Name or address of the SuperLink, as clients use it. May be given several times.")],
-    days: Annotated[int, typer.Option(help="Number of days for which the SuperLink's certificate is valid.", min=1)] = 397,
+    folder: Annotated[
+        Path,
+        typer.Argument(help="Folder for ca.pem, ca.key, server.pem and server.key.", metavar="DIR"),
+    ],
+    host: Annotated[
+        list[str],
+        typer.Option(
+            help="Name or address of the SuperLink, as clients use it. May be given several times."
+        ),
+    ],
+    days: Annotated[
+        int,
+        typer.Option(help="Number of days for which the SuperLink's certificate is valid.", min=1),
+    ] = 397,
 ) -> None:
-    """Create a certificate for a SuperLink. The authority that signs it is created too, unless the folder has one."""
+    """Create a certificate for a SuperLink. The authority that signs it is created too, unless the
+    folder has one.
+    """
     from evenly.flower.deploy.security import make_certificates
 
     files = make_certificates(folder, host, days=days)
     console = plain_console()
-    console.print(f"For the SuperLink: {files.certificate} and {files.key}\nFor every client:  {files.ca}")
+    console.print(
+        f"For the SuperLink: {files.certificate} and {files.key}\nFor every client:  {files.ca}"
+    )
     console.print(f"Signs the next certificate; keep it off the network: {folder / 'ca.key'}")
 
 
 @app.command()
 def key(
-    path: Annotated[Path, typer.Argument(help="File for the private key; the public key goes to FILE.pub.", metavar="FILE")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="File for the private key; the public key goes to FILE.pub.", metavar="FILE"
+        ),
+    ],
 ) -> None:
     """Create the key with which a client identifies itself."""
     from evenly.flower.deploy.security import make_key
 
     pair = make_key(path)
-    plain_console().print(f"Stays with the client: {pair.private}\nFor the SuperLink:     {pair.public}")
+    plain_console().print(
+        f"Stays with the client: {pair.private}\nFor the SuperLink:     {pair.public}"
+    )
 
 
-def _run_config(flower_app: "App", options: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the run config of an app: the user's options, and the facts for which the app has an entry."""
+def _run_config(
+    flower_app: "App", options: dict[str, Any], facts: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the run config of an app: the user's options, and the facts for which the app has an
+    entry.
+    """
     for name, value in options.items():
         if value is not None and name not in flower_app.config:
             raise ValueError(
-                f"--{name} is given, but {flower_app.folder / 'pyproject.toml'} has no {name!r} in [tool.flwr.app.config]. "
-                f"Add it there and have the app read context.run_config[{name!r}], or leave --{name} out."
+                f"--{name} is given, but {flower_app.folder / 'pyproject.toml'} has no {name!r} in"
+                " [tool.flwr.app.config]. Add it there and have the app read"
+                f" context.run_config[{name!r}], or leave --{name} out."
             )
-    return {name: value for name, value in {**options, **facts}.items() if value is not None and name in flower_app.config}
+    return {
+        name: value
+        for name, value in {**options, **facts}.items()
+        if value is not None and name in flower_app.config
+    }
 
 
 def _new_folder(results: Path) -> Path:
     """Return the first folder run-1, run-2, ... that does not exist."""
-    return next(folder for number in range(1, 10_000) if not (folder := results / f"run-{number}").exists())
+    return next(
+        folder for number in range(1, 10_000) if not (folder := results / f"run-{number}").exists()
+    )
 
 
 def _logs(results: Path) -> Path:
-    """Return the folder of logs. It is beside the results, because the strategy owns their folder."""
+    """Return the folder of logs. It is beside the results, because the strategy owns
+    their folder.
+    """
     return results.with_name(f"{results.name}-logs")
 
 
@@ -129,8 +206,15 @@ def _resumable(console: Console, results: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        again = this_command() if "--out" in this_command() else f"{this_command()} --out {shlex.quote(str(results))}"
-        console.print(f"Stopped; nothing is left running. `{again}` resumes after the last stored round. Logs: {_logs(results)}")
+        again = (
+            this_command()
+            if "--out" in this_command()
+            else f"{this_command()} --out {shlex.quote(str(results))}"
+        )
+        console.print(
+            f"Stopped; nothing is left running. `{again}` resumes after the last stored round."
+            f" Logs: {_logs(results)}"
+        )
         raise typer.Exit(130) from None
 
 
@@ -138,29 +222,45 @@ def _run(console: Console, loopback: "Loopback", flower_app: "App", config: dict
     """Start the SuperLink, the SuperNodes and the app, show its rounds, and stop everything."""
     from evenly.flower.deploy.loopback import ProcessError
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting the SuperLink", total=None, left="")
         with loopback, _stopping_task(bar):
             _start_nodes(bar, task, loopback, flower_app)
-            console.print(f"SuperLink at {loopback.address} with {len(flower_app.nodes)} SuperNodes: {', '.join(flower_app.nodes)}")
-            bar.remove_task(task)  # its total cannot be unset again, and the number of rounds may be unknown
+            console.print(
+                f"SuperLink at {loopback.address} with {len(flower_app.nodes)} SuperNodes:"
+                f" {', '.join(flower_app.nodes)}"
+            )
+            # its total cannot be unset again, and the number of rounds may be unknown
+            bar.remove_task(task)
             run = _follow_run(bar, loopback, flower_app, config)
             ((status, details),) = loopback.status(run)
         if status != "finished:completed":
             reason = details.removeprefix("ServerApp failed with exception: ").rstrip(".")
-            raise ProcessError(f"The run did not end well ({status}): {reason}. Read {loopback.server.log}.")
+            raise ProcessError(
+                f"The run did not end well ({status}): {reason}. Read {loopback.server.log}."
+            )
 
 
 def _start_nodes(bar: Progress, task: TaskID, loopback: "Loopback", flower_app: "App") -> None:
     for number, (name, node_config) in enumerate(flower_app.nodes.items()):
-        bar.update(task, description="starting SuperNodes", completed=number, total=len(flower_app.nodes))
+        bar.update(
+            task, description="starting SuperNodes", completed=number, total=len(flower_app.nodes)
+        )
         loopback.start_node(name, loopback.register(name), node_config)
     for name in flower_app.nodes:
         loopback.wait_connected(name)
 
 
-def _follow_run(bar: Progress, loopback: "Loopback", flower_app: "App", config: dict[str, Any]) -> "Process":
+def _follow_run(
+    bar: Progress, loopback: "Loopback", flower_app: "App", config: dict[str, Any]
+) -> "Process":
     """Run the app to its end. Show its rounds, and warn about SuperNodes that end."""
     from evenly.flower.deploy.loopback import follow
 
@@ -170,14 +270,27 @@ def _follow_run(bar: Progress, loopback: "Loopback", flower_app: "App", config: 
         for name, node in loopback.nodes.items():
             if not node.running and name not in ended:
                 ended.add(name)
-                bar.console.print(f"! {name} has ended; the run continues without it. Read {node.log}", style="yellow")
+                bar.console.print(
+                    f"! {name} has ended; the run continues without it. Read {node.log}",
+                    style="yellow",
+                )
 
     rounds = int(config.get("rounds", flower_app.config.get("rounds", 0)))
     task = bar.add_task("starting the app", total=rounds or None, left="")
     run = loopback.run(flower_app.folder, config)
     for state in follow(run, rounds, check_nodes):
-        left = "" if state.left is None else f"about {datetime.timedelta(seconds=round(state.left))} left"
-        bar.update(task, description=_activity(state), completed=state.done, total=rounds or None, left=left)
+        left = (
+            ""
+            if state.left is None
+            else f"about {datetime.timedelta(seconds=round(state.left))} left"
+        )
+        bar.update(
+            task,
+            description=_activity(state),
+            completed=state.done,
+            total=rounds or None,
+            left=left,
+        )
     return run
 
 

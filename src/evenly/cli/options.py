@@ -12,38 +12,71 @@ from evenly.cli.terminal import one_line_errors
 if TYPE_CHECKING:
     from evenly.experiment.execute import Executor
 
-Data = Annotated[str, typer.Option(help="A data set such as synthetic or synthetic(kind=hybrid), or a .csv or .parquet file.")]
-Favourable = Annotated[str | None, typer.Option(help="The label that people want to get. Detected for yes/no and for two numbers.")]
+Data = Annotated[
+    str,
+    typer.Option(
+        help="A data set such as synthetic or synthetic(kind=hybrid), or a .csv or .parquet file."
+    ),
+]
+Favourable = Annotated[
+    str | None,
+    typer.Option(
+        help="The label that people want to get. Detected for yes/no and for two numbers."
+    ),
+]
 Unprivileged = Annotated[
     list[str] | None,
     typer.Option(
-        help="The value of a sensitive column that is compared with all other values, or COLUMN=VALUE. By default the value with the "
-        "lowest share of favourable labels."
+        help=(
+            "The value of a sensitive column that is compared with all other values, or"
+            " COLUMN=VALUE. By default the value with the lowest share of favourable labels."
+        )
     ),
 ]
 Sensitive = Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result rows as JSON on stdout, and everything else on stderr.")]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print the result rows as JSON on stdout, and everything else on stderr."
+    ),
+]
 LogTo = Annotated[
     list[str] | None,
-    typer.Option("--log", help="Log every evaluation to tensorboard, mlflow or wandb, too. May be given several times."),
+    typer.Option(
+        "--log",
+        help=(
+            "Log every evaluation to tensorboard, mlflow or wandb, too. May be given several times."
+        ),
+    ),
 ]
 
 
 class TableColumns(NamedTuple):
     """What the columns of the user's own table mean."""
 
-    client: Annotated[str | None, typer.Option(help="Column of your table that names the client of each row.")] = None
+    client: Annotated[
+        str | None, typer.Option(help="Column of your table that names the client of each row.")
+    ] = None
     label: Annotated[str | None, typer.Option(help="Column to be predicted.")] = None
     sensitive: Sensitive = None
     favourable: Favourable = None
     unprivileged: Unprivileged = None
-    features: Annotated[str | None, typer.Option(help="Columns to learn from, separated by commas; by default all others.")] = None
-    drop: Annotated[str | None, typer.Option(help="Columns to exclude, separated by commas, such as ids and dates.")] = None
+    features: Annotated[
+        str | None,
+        typer.Option(help="Columns to learn from, separated by commas; by default all others."),
+    ] = None
+    drop: Annotated[
+        str | None,
+        typer.Option(help="Columns to exclude, separated by commas, such as ids and dates."),
+    ] = None
 
     def refuse_without_table(self, reason: str) -> None:
         """Raise a ValueError if a column is given although there is no table."""
         if names := [f"--{name}" for name, value in self._asdict().items() if value]:
-            words = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} for a table of your own"
+            words = (
+                f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} for a table of"
+                " your own"
+            )
             raise ValueError(f"{words}, but {reason}. Pass a .csv or .parquet file with --data.")
 
 
@@ -51,13 +84,25 @@ class TrainingOptions(NamedTuple):
     """How methods are trained."""
 
     rounds: Annotated[int, typer.Option(help="Number of communication rounds.")] = 2000
-    seeds: Annotated[int, typer.Option(help="Number of seeds. Each draws new splits, cohorts and batches.")] = 3
-    model: Annotated[str, typer.Option(help="softmax, logistic, svm or mlp; by default the simplest that fits the data.")] = ""
-    learning_rate: Annotated[float, typer.Option(help="Local learning rate of methods that do not set their own.")] = 0.1
+    seeds: Annotated[
+        int, typer.Option(help="Number of seeds. Each draws new splits, cohorts and batches.")
+    ] = 3
+    model: Annotated[
+        str,
+        typer.Option(
+            help="softmax, logistic, svm or mlp; by default the simplest that fits the data."
+        ),
+    ] = ""
+    learning_rate: Annotated[
+        float, typer.Option(help="Local learning rate of methods that do not set their own.")
+    ] = 0.1
     batch_size: Annotated[int, typer.Option(help="Rows per local step.")] = 10
-    sampling: Annotated[str, typer.Option(help="How the cohort of a round is sampled, for methods that do not set their own.")] = (
-        "weighted(clients=10)"
-    )
+    sampling: Annotated[
+        str,
+        typer.Option(
+            help="How the cohort of a round is sampled, for methods that do not set their own."
+        ),
+    ] = "weighted(clients=10)"
 
     def shared(self) -> dict[str, Any]:
         """Return the options that the plans of comparisons and of searches have in common."""
@@ -67,39 +112,72 @@ class TrainingOptions(NamedTuple):
 class ShortOptions(NamedTuple):
     """How an experiment is shortened."""
 
-    quick: Annotated[bool, typer.Option("--quick", help="Run the experiment's short version, to see that it works.")] = False
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds, instead of the experiment's.")] = None
-    rounds: Annotated[int | None, typer.Option(help="Number of rounds, instead of the experiment's.", min=1)] = None
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Run the experiment's short version, to see that it works."),
+    ] = False
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of seeds, instead of the experiment's.")
+    ] = None
+    rounds: Annotated[
+        int | None, typer.Option(help="Number of rounds, instead of the experiment's.", min=1)
+    ] = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the options as arguments of `Experiment.plan`."""
-        return {**self._asdict(), "seeds": None if self.seeds is None else len(seed_range(self.seeds))}
+        return {
+            **self._asdict(),
+            "seeds": None if self.seeds is None else len(seed_range(self.seeds)),
+        }
 
 
 class OutputOptions(NamedTuple):
     """Where results go."""
 
-    out: Annotated[Path | None, typer.Option(help="Folder for results. By default results/ and a name made from the settings.")] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace results of other settings in the folder.")] = False
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for results. By default results/ and a name made from the settings."
+        ),
+    ] = None
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace results of other settings in the folder.")
+    ] = False
     as_json: Json = False
 
 
 class ExecutionOptions(NamedTuple):
     """Where programs are trained, and where evaluations are logged."""
 
-    on: Annotated[str | None, typer.Option("--on", help="ray: run the programs on a Ray cluster instead of this machine.")] = None
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on", help="ray: run the programs on a Ray cluster instead of this machine."
+        ),
+    ] = None
     address: Annotated[
-        str | None, typer.Option(help="Address of the Ray cluster: auto or 10.0.0.1:6379. By default a new one on this machine.")
+        str | None,
+        typer.Option(
+            help=(
+                "Address of the Ray cluster: auto or 10.0.0.1:6379. By default a new one on this"
+                " machine."
+            )
+        ),
     ] = None
     log: LogTo = None
 
     @contextmanager
     def open(self) -> "Iterator[Execution]":
-        """Yield the place and the loggers, after checking that both can be used. A cluster is closed at the end."""
+        """Yield the place and the loggers, after checking that both can be used. A cluster is
+        closed at the end.
+        """
         loggers = checked_loggers(self.log)
         if self.on is None:
             if self.address is not None:
-                raise ValueError(f"--address {self.address} is the address of a Ray cluster, so it needs --on ray.")
+                raise ValueError(
+                    f"--address {self.address} is the address of a Ray cluster, so it needs --on"
+                    " ray."
+                )
             yield Execution(None, loggers)
             return
         if self.on != "ray":
@@ -124,11 +202,17 @@ class Execution(NamedTuple):
         from evenly.experiment.loggers import logging_to
 
         with logging_to(self.loggers, folder) as log:
-            yield {name: value for name, value in (("where", self.where), ("log", log)) if value is not None}
+            yield {
+                name: value
+                for name, value in (("where", self.where), ("log", log))
+                if value is not None
+            }
 
 
 def checked_loggers(names: list[str] | None) -> tuple[str, ...]:
-    """Return the loggers. Raise a ValueError for one that cannot be used, before anything is written."""
+    """Return the loggers. Raise a ValueError for one that cannot be used, before anything is
+    written.
+    """
     if not names:
         return ()
     from evenly.experiment.loggers import check_loggers
@@ -138,7 +222,9 @@ def checked_loggers(names: list[str] | None) -> tuple[str, ...]:
 
 
 def _load_plugins(paths: list[Path] | None) -> list[Path]:
-    """Load plugin files and installed plugins. Every command that reads a registry has this option."""
+    """Load plugin files and installed plugins. Every command that reads a registry has
+    this option.
+    """
     with one_line_errors():
         from evenly.plugins import load_files, load_installed
 
@@ -151,7 +237,10 @@ Plugins = Annotated[
     list[Path] | None,
     typer.Option(
         "--plugin",
-        help="A Python file that registers your own methods, metrics or data sets. May be given several times. Experimental.",
+        help=(
+            "A Python file that registers your own methods, metrics or data sets. May be given"
+            " several times. Experimental."
+        ),
         callback=_load_plugins,
     ),
 ]
@@ -165,7 +254,9 @@ def plugin_records(paths: list[Path] | None) -> tuple[dict[str, str], ...]:
 
 
 def data_source(data: str, columns: TableColumns) -> dict[str, Any]:
-    """Return a plan's `data`: a data set with its settings, or the user's own table with the meaning of its columns."""
+    """Return a plan's `data`: a data set with its settings, or the user's own table with the
+    meaning of its columns.
+    """
     from evenly.datasets.load import is_table, table_source
     from evenly.notation import parse_one
 

@@ -29,23 +29,42 @@ class ChartFormat(StrEnum):
 def report(
     *,
     folder: Annotated[Path, typer.Argument(help="A folder of finished results.", metavar="DIR")],
-    out: Annotated[Path | None, typer.Option(help="The HTML file to write; by default report.html in the folder.")] = None,
-    figures: Annotated[Path | None, typer.Option(help="Also write every chart into this folder.")] = None,
-    format: Annotated[ChartFormat | None, typer.Option("--format", help="Format of the charts; by default svg.")] = None,
-    min_cell: Annotated[int, typer.Option(help="Hide figures that are based on fewer people than this; 0 hides nothing.", min=0)] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The HTML file to write; by default report.html in the folder."),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Also write every chart into this folder.")
+    ] = None,
+    format: Annotated[
+        ChartFormat | None, typer.Option("--format", help="Format of the charts; by default svg.")
+    ] = None,
+    min_cell: Annotated[
+        int,
+        typer.Option(
+            help="Hide figures that are based on fewer people than this; 0 hides nothing.", min=0
+        ),
+    ] = 0,
     plugin: Plugins = None,
 ) -> None:
-    """Write the report of finished results again. It can save its charts as files, and hide small numbers."""
+    """Write the report of finished results again. It can save its charts as files, and hide small
+    numbers.
+    """
     from evenly.report.html import write_figures
 
     if format and not figures:
-        raise ValueError("--format is the format of charts, but no charts are written. Choose a folder for them with --figures DIR.")
+        raise ValueError(
+            "--format is the format of charts, but no charts are written. Choose a folder for them"
+            " with --figures DIR."
+        )
     path = out or folder / "report.html"
     specs, warnings = _write_report(folder, path, min_cell)
     files = write_figures(specs, figures, (format or ChartFormat.svg).value) if figures else []
     for warning in warnings:
         Console().print(warning)
-    plain_console().print(f"Report:  {path}" + (f"\nFigures: {len(files)} files in {figures}" if files else ""))
+    plain_console().print(
+        f"Report:  {path}" + (f"\nFigures: {len(files)} files in {figures}" if files else "")
+    )
 
 
 def _write_report(folder: Path, path: Path, min_cell: int) -> tuple[dict[str, Any], list[Text]]:
@@ -54,7 +73,11 @@ def _write_report(folder: Path, path: Path, min_cell: int) -> tuple[dict[str, An
     from evenly.experiment.study import StudyPlan
 
     plan = read_plan(folder)
-    return _study(folder, path, plan, min_cell) if isinstance(plan, StudyPlan) else _comparison(folder, path, min_cell)
+    return (
+        _study(folder, path, plan, min_cell)
+        if isinstance(plan, StudyPlan)
+        else _comparison(folder, path, min_cell)
+    )
 
 
 def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], list[Text]]:
@@ -70,7 +93,9 @@ def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], l
     return built.specs, warnings_of(comparison)
 
 
-def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> tuple[dict[str, Any], list[Text]]:
+def _study(
+    folder: Path, path: Path, plan: "StudyPlan", least: int
+) -> tuple[dict[str, Any], list[Text]]:
     """Write the report of a study, and return its charts and warnings."""
     from evenly.cli.terminal_tables import warnings_of
     from evenly.experiment.folder import RunRecord, read_record
@@ -81,12 +106,15 @@ def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> tuple[dic
 
     if least > 1:
         raise ValueError(
-            f"--min-cell is for the report of one comparison, but {str(folder)!r} holds a study of {len(plan.cells)} partitions, whose "
-            "report shows figures of all clients together. Leave --min-cell out."
+            f"--min-cell is for the report of one comparison, but {str(folder)!r} holds a study of"
+            f" {len(plan.cells)} partitions, whose report shows figures of all clients together."
+            " Leave --min-cell out."
         )
     study, record = open_study(folder), read_record(folder) or RunRecord()
     write_study_report([study], path, record.title or plan.name, record.notes)
-    return study_charts(study_views([study])).specs, [words for name, cell in study.cells.items() for words in warnings_of(cell, name)]
+    return study_charts(study_views([study])).specs, [
+        words for name, cell in study.cells.items() for words in warnings_of(cell, name)
+    ]
 
 
 class Format(StrEnum):
@@ -101,19 +129,37 @@ def export(
     *,
     folder: Annotated[Path, typer.Argument(help="A finished folder of results.")],
     form: Annotated[
-        Format, typer.Option("--format", help="csv and parquet have every row; latex is a table of methods and metrics.")
+        Format,
+        typer.Option(
+            "--format",
+            help="csv and parquet have every row; latex is a table of methods and metrics.",
+        ),
     ] = Format.csv,
-    out: Annotated[Path | None, typer.Option(help="File to write. By default csv and latex are printed.")] = None,
-    metrics: Annotated[str, typer.Option(help="Columns of the LaTeX table, separated by commas; by default the main ones.")] = "",
+    out: Annotated[
+        Path | None, typer.Option(help="File to write. By default csv and latex are printed.")
+    ] = None,
+    metrics: Annotated[
+        str,
+        typer.Option(
+            help="Columns of the LaTeX table, separated by commas; by default the main ones."
+        ),
+    ] = "",
     plugin: Plugins = None,
 ) -> None:
-    """Write results as tidy rows or as a LaTeX table. The table has means ± half of the 95 % interval; bold is clearly best."""
+    """Write results as tidy rows or as a LaTeX table. The table has means ± half of the 95 %
+    interval; bold is clearly best.
+    """
     from evenly.writing import write_whole
 
     if form == Format.parquet and out is None:
-        raise ValueError("Parquet is a binary format and cannot be printed. Choose a file with --out FILE.")
+        raise ValueError(
+            "Parquet is a binary format and cannot be printed. Choose a file with --out FILE."
+        )
     if metrics and form != Format.latex:
-        raise ValueError(f"--metrics chooses the columns of a LaTeX table, but --format is {form}, which has all metrics. Omit --metrics.")
+        raise ValueError(
+            f"--metrics chooses the columns of a LaTeX table, but --format is {form}, which has all"
+            " metrics. Omit --metrics."
+        )
     content = _latex(folder, metrics) if form == Format.latex else _rows(folder, form)
     if out is None:
         print(content.decode(), end="")
@@ -129,8 +175,13 @@ def _latex(folder: Path, metrics: str) -> bytes:
     from evenly.report.values import spread_words
 
     comparison = open_results(folder)
-    table, names = main_table(comparison, [name.strip() for name in metrics.split(",") if name.strip()])
-    caption = f"{about(comparison, table, spread_words(table.seeds))}. Bold: best in its column, and every other method is clearly worse"
+    table, names = main_table(
+        comparison, [name.strip() for name in metrics.split(",") if name.strip()]
+    )
+    caption = (
+        f"{about(comparison, table, spread_words(table.seeds))}. Bold: best in its column, and"
+        " every other method is clearly worse"
+    )
     return latex(table, names, caption).encode()
 
 
@@ -167,11 +218,15 @@ MOST = 30  # figures printed in a terminal; --json has all
 def diff(
     first: Annotated[Path, typer.Argument(help="A finished folder of results.")],
     second: Annotated[Path, typer.Argument(help="Another folder of results.")],
-    tolerance: Annotated[float, typer.Option(help="Largest difference of figures that count as equal.")] = 0.0,
+    tolerance: Annotated[
+        float, typer.Option(help="Largest difference of figures that count as equal.")
+    ] = 0.0,
     plugin: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all differences as JSON.")] = False,
 ) -> None:
-    """Compare two folders: settings, methods and results. Exit code 0: equal; 1: different; 2: they cannot be compared."""
+    """Compare two folders: settings, methods and results. Exit code 0: equal; 1: different; 2: they
+    cannot be compared.
+    """
     from evenly.experiment.reopen import diff as differences
 
     difference = differences(first, second, tolerance=tolerance)
@@ -199,15 +254,29 @@ def _show_difference(difference: "Difference", first: Path, second: Path) -> Non
     if not difference.figures:
         plain.print(f"All {difference.compared:,} figures that both have are the same.")
         return
-    main = [one for one in difference.figures if one.metric in MAIN and one.split not in ("train", "valid")]
+    main = [
+        one
+        for one in difference.figures
+        if one.metric in MAIN and one.split not in ("train", "valid")
+    ]
     shown = (main or difference.figures)[:MOST]
-    table = titled_table("figures that differ, means over seeds", "method", "rows", "metric", str(first), str(second), "difference")
+    table = titled_table(
+        "figures that differ, means over seeds",
+        "method",
+        "rows",
+        "metric",
+        str(first),
+        str(second),
+        "difference",
+    )
     for figure in shown:
         where = f"{figure.cell}: {figure.split}" if figure.cell else figure.split
         values = (f"{value:.6g}" for value in (figure.first, figure.second, figure.difference))
         table.add_row(figure.label, where, figure.metric, *values)
     console.print(table)
-    more = "" if len(difference.figures) == len(shown) else f"; {len(shown)} are shown, --json has all"
+    more = (
+        "" if len(difference.figures) == len(shown) else f"; {len(shown)} are shown, --json has all"
+    )
     plain.print(f"{len(difference.figures):,} of {difference.compared:,} figures differ{more}.")
 
 
@@ -218,26 +287,50 @@ def _brief(value: Any) -> str:
 def _difference_json(difference: "Difference") -> dict[str, Any]:
     settings = [setting._asdict() for setting in difference.settings]
     figures = [
-        {key: value if not isinstance(value, float) or isfinite(value) else None for key, value in fields.items()}
-        for fields in ({**figure._asdict(), "difference": figure.difference} for figure in difference.figures)
+        {
+            key: value if not isinstance(value, float) or isfinite(value) else None
+            for key, value in fields.items()
+        }
+        for fields in (
+            {**figure._asdict(), "difference": figure.difference} for figure in difference.figures
+        )
     ]
-    return {"schema": 1, "same": difference.same, **difference._asdict(), "settings": settings, "figures": figures}
+    return {
+        "schema": 1,
+        "same": difference.same,
+        **difference._asdict(),
+        "settings": settings,
+        "figures": figures,
+    }
 
 
 def watch(
-    folder: Annotated[Path, typer.Argument(help="Folder of an experiment: running, finished or not yet started.")],
-    port: Annotated[int, typer.Option(help="Port on this machine; 0 chooses a free one.", min=0, max=65535)] = 0,
-    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of an experiment: running, finished or not yet started.")
+    ],
+    port: Annotated[
+        int, typer.Option(help="Port on this machine; 0 chooses a free one.", min=0, max=65535)
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in the browser.")
+    ] = True,
 ) -> None:
-    """Follow a running experiment in the browser. The page shows progress, remaining time and the figures so far."""
+    """Follow a running experiment in the browser. The page shows progress, remaining time and the
+    figures so far.
+    """
     from evenly.watch import Watch
 
     try:
         server = Watch(folder, port)
     except OSError as error:
-        raise ValueError(f"Port {port} cannot be used: {error.strerror}. Choose another --port, or 0 for a free one.") from None
+        raise ValueError(
+            f"Port {port} cannot be used: {error.strerror}. Choose another --port, or 0 for a free"
+            " one."
+        ) from None
     console = plain_console()
-    console.print(f"Following {folder} at {server.url}\nCtrl-C stops following; the experiment continues.")
+    console.print(
+        f"Following {folder} at {server.url}\nCtrl-C stops following; the experiment continues."
+    )
     try:
         if browser:
             import webbrowser

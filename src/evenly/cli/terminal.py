@@ -1,4 +1,6 @@
-"""How every command behaves in a terminal: plain help, options in records, errors in one line, and JSON for other programs."""
+"""How every command behaves in a terminal: plain help, options in records, errors in one line, and
+JSON for other programs.
+"""
 
 import inspect
 import json
@@ -20,7 +22,8 @@ from typer.core import TyperCommand, TyperGroup
 class PlainHelp(click.Command):
     """Help in plain text.
 
-    Typer escapes "[default: ...]" for Rich whenever Rich is installed. Rich's markup is off here, so nothing removes the backslash again.
+    Typer escapes "[default: ...]" for Rich whenever Rich is installed. Rich's markup is off here,
+    so nothing removes the backslash again.
     """
 
     def get_help(self, ctx: click.Context) -> str:
@@ -38,13 +41,15 @@ class Group(PlainHelp, TyperGroup):
 class Commands(typer.Typer):
     """An application, or a group of its commands.
 
-    A parameter of a command may be a NamedTuple: each of its fields becomes an option, and the command receives the record. Commands
-    report mistakes of the user and limits of the machine in one line, with exit code 2.
+    A parameter of a command may be a NamedTuple: each of its fields becomes an option, and the
+    command receives the record. Commands report mistakes of the user and limits of the machine in
+    one line, with exit code 2.
     """
 
     def __init__(self, help: str) -> None:
         super().__init__(
-            cls=Group, help=help, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+            cls=Group, help=help, no_args_is_help=True, add_completion=False, rich_markup_mode=None,
+            pretty_exceptions_enable=False
         )  # fmt: skip
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
@@ -53,7 +58,9 @@ class Commands(typer.Typer):
 
 
 def _with_flat_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that takes the fields of its records as options of their own, and reports errors in one line."""
+    """Return a command that takes the fields of its records as options of their own, and reports
+    errors in one line.
+    """
     records: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     hints = get_type_hints(function, include_extras=True)
@@ -63,7 +70,11 @@ def _with_flat_options(function: Callable[..., None]) -> Callable[..., None]:
             records[name] = record
             for field, hint in get_type_hints(record, include_extras=True).items():
                 default = record._field_defaults.get(field, parameter.empty)
-                parameters.append(inspect.Parameter(field, parameter.KEYWORD_ONLY, default=default, annotation=hint))
+                parameters.append(
+                    inspect.Parameter(
+                        field, parameter.KEYWORD_ONLY, default=default, annotation=hint
+                    )
+                )
         else:
             parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=record))
 
@@ -81,20 +92,30 @@ def _with_flat_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Print errors of the user, of files, of memory and of missing packages as one line on stderr, and exit with code 2."""
+    """Print errors of the user, of files, of memory and of missing packages as one line on stderr,
+    and exit with code 2.
+    """
     try:
         yield
     except (FileExistsError, NotADirectoryError) as error:
         _stop(f"{str(error.filename)!r} must be a folder, but it is a file. Choose another place.")
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        _stop(f"{error.strerror}{where}. Nothing already written was lost." if error.strerror else str(error))
+        _stop(
+            f"{error.strerror}{where}. Nothing already written was lost."
+            if error.strerror
+            else str(error)
+        )
     except ValueError as error:
         _stop(str(error))
     except MemoryError:
-        _stop("There is not enough memory for this. Choose fewer clients, rows, seeds or methods, or a smaller model.")
+        _stop(
+            "There is not enough memory for this. Choose fewer clients, rows, seeds or methods, or"
+            " a smaller model."
+        )
     except ImportError as error:
-        if "evenly[" not in str(error):  # the name of an extra that would install the missing package
+        # the name of an extra that would install the missing package
+        if "evenly[" not in str(error):
             raise
         _stop(str(error))
 
@@ -109,8 +130,12 @@ def plain_console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, soft_wrap=True, highlight=False, markup=False)
 
 
-def titled_table(title: str, *columns: str, numbers: Sequence[str] = (), caption: str | None = None) -> Table:
-    """Return an empty table: columns of text, which fold where they are too wide, then right-aligned columns of numbers."""
+def titled_table(
+    title: str, *columns: str, numbers: Sequence[str] = (), caption: str | None = None
+) -> Table:
+    """Return an empty table: columns of text, which fold where they are too wide, then
+    right-aligned columns of numbers.
+    """
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")

@@ -1,6 +1,7 @@
 """Tables, warnings and progress bars in the terminal.
 
-This module imports most of the library. Commands import it when they run, so that `evenly --help` starts quickly.
+This module imports most of the library. Commands import it when they run, so that `evenly --help`
+starts quickly.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -44,18 +52,30 @@ from evenly.types import Select
 # Few columns: the table must fit into eighty characters.
 SHOWN = ("average", "worst10", "variance", "variance_noise")
 WITH_GROUPS = ("average", "worst10", "eod_abs", "spd_abs")
-# Where only a central test set is held out, the accuracy on it takes the place of the column that is missed least.
+# Where only a central test set is held out, the accuracy on it takes the place of the column that
+# is missed least.
 WITH_CENTRAL = (CENTRAL, "average", "worst10", "variance")
 WITH_BOTH = (CENTRAL, "worst10", "eod_abs", "spd_abs")
 TOP = 5  # methods in the table of a study
-MAIN = ("average", "average_devices", "worst10", "variance", "std")  # the report's folder and --json have every figure
+# the report's folder and --json have every figure
+MAIN = ("average", "average_devices", "worst10", "variance", "std")
 
 
 @contextmanager
 def progress(console: Console, what: str) -> Iterator[Report]:
-    """Show a progress bar with the remaining time. Until the first report it says that programs are being compiled."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console, transient=True) as bar:
+    """Show a progress bar with the remaining time. Until the first report it says that programs are
+    being compiled.
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rounds"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, TextColumn("left"), TimeRemainingColumn(), console=console, transient=True
+    ) as bar:
         task = bar.add_task(f"{what} (compiling)", total=None)
 
         def report(done: int, total: int) -> None:
@@ -64,35 +84,49 @@ def progress(console: Console, what: str) -> Iterator[Report]:
         yield report
 
 
-def main_table(comparison: Comparison, metrics: Sequence[str] = ()) -> tuple[results.Table, dict[str, str]]:
+def main_table(
+    comparison: Comparison, metrics: Sequence[str] = ()
+) -> tuple[results.Table, dict[str, str]]:
     """Return the main figures, or those of the given metrics, and the titles of their columns.
 
     For data with groups, two columns are differences between unprivileged and privileged people.
     """
     split = results.client_split(comparison)
     values = results.final_values(comparison, split)
-    central, has_test_rows = results.headline(values) == CENTRAL, bool(results.defined_metrics(values, SHOWN))
+    central, has_test_rows = (
+        results.headline(values) == CENTRAL,
+        bool(results.defined_metrics(values, SHOWN)),
+    )
     shown = WITH_CENTRAL if central else SHOWN
     if len(comparison.federation.groups) > 1:
         values, shown = with_groups(comparison, values), WITH_BOTH if central else WITH_GROUPS
     if central and not has_test_rows:  # there are no figures of clients
         shown = tuple(name for name in shown if name not in METRICS)
     if metrics:
-        present = set.intersection(*(set(seed) for seeds in values.values() for seed in seeds.values())) & set(results.COLUMNS)
+        present = set.intersection(
+            *(set(seed) for seeds in values.values() for seed in seeds.values())
+        ) & set(results.COLUMNS)
         for name in metrics:
             if name not in present:
                 raise unknown("metric", name, present)
         shown = tuple(metrics)
-    return results.table_of(values, metrics=shown, split=split), {name: results.COLUMNS[name].title for name in shown}
+    return results.table_of(values, metrics=shown, split=split), {
+        name: results.COLUMNS[name].title for name in shown
+    }
 
 
 def results_table(comparison: Comparison) -> Table:
-    """Return one row per method and one column per metric. The best figure is bold, those not clearly worse are underlined."""
+    """Return one row per method and one column per metric. The best figure is bold, those not
+    clearly worse are underlined.
+    """
     figures, titles = main_table(comparison)
     title = about(comparison, figures, spread_words(figures.seeds))
     table = titled_table(title, "method", numbers=list(titles.values()), caption=_marks(figures))
     for row in figures.rows:
-        cells = (Text(c.text, style="bold" if c.best else "underline" if c.near else "") for c in row.cells.values())
+        cells = (
+            Text(c.text, style="bold" if c.best else "underline" if c.near else "")
+            for c in row.cells.values()
+        )
         table.add_row(row.label, *cells)
     return table
 
@@ -101,18 +135,25 @@ def _marks(figures: results.Table) -> str | None:
     """Return the meaning of bold and underlined figures."""
     if len(figures.rows) < 2:
         return None
-    return "bold: best" + (", underlined: not clearly worse" if figures.seeds > 1 else "; with one seed nothing is clearly better")
+    return "bold: best" + (
+        ", underlined: not clearly worse"
+        if figures.seeds > 1
+        else "; with one seed nothing is clearly better"
+    )
 
 
 def opening_of(comparison: Comparison) -> list[Text]:
-    """Return the sentences that open the report: which clients and groups the first method serves worst."""
+    """Return the sentences that open the report: which clients and groups the first method serves
+    worst.
+    """
     values = results.final_values(comparison, results.client_split(comparison))
     whom = whom_of(comparison, values, choose_focus(comparison, values))
     return [] if whom is None else [Text(" ".join(sentences(whom)))]
 
 
 def warnings_of(comparison: Comparison, name: str = "") -> list[Text]:
-    """Return warnings about the tables: training that diverged, and rounds in which no client counted.
+    """Return warnings about the tables: training that diverged, and rounds in which no client
+    counted.
 
     `name` distinguishes several comparisons.
     """
@@ -123,18 +164,30 @@ def warnings_of(comparison: Comparison, name: str = "") -> list[Text]:
 def about(comparison: Comparison, figures: results.Table, interval: str) -> str:
     """Return the title of a table: data, rows, rounds, and the groups that are compared."""
     federation = comparison.federation
-    clients = f"{results.SPLIT_WORDS[figures.split]} accuracy in percent of {_client_count(comparison)} clients"
+    clients = (
+        f"{results.SPLIT_WORDS[figures.split]} accuracy in percent of {_client_count(comparison)}"
+        " clients"
+    )
     clients += " (they have no test rows)" if figures.split == "valid" else ""
     if CENTRAL in figures.rows[0].cells:
         with_clients = any(name in SHOWN for name in figures.rows[0].cells)
-        clients = "accuracy in percent on the central test set" + (f", and {clients}" if with_clients else "")
+        clients = "accuracy in percent on the central test set" + (
+            f", and {clients}" if with_clients else ""
+        )
     words = f"{clients} after {comparison.rounds:,} rounds; {interval}"
     if len(federation.groups) < 2:
         return f"{federation.name}: {words}"
     whose = "these" if comparison.registered else "all"
-    rows = "the central test set" if group_split(comparison) == CENTRAL else f"{whose} clients' {results.SPLIT_WORDS[figures.split]} rows"
+    rows = (
+        "the central test set"
+        if group_split(comparison) == CENTRAL
+        else f"{whose} clients' {results.SPLIT_WORDS[figures.split]} rows"
+    )
     label = federation.labels[federation.favourable]
-    return f"{federation.name}: {words}; groups on {rows}, unprivileged: {unprivileged_words(federation)}, favourable: {label}"
+    return (
+        f"{federation.name}: {words}; groups on {rows}, unprivileged:"
+        f" {unprivileged_words(federation)}, favourable: {label}"
+    )
 
 
 def _client_count(comparison: Comparison) -> str:
@@ -143,14 +196,21 @@ def _client_count(comparison: Comparison) -> str:
 
 
 def reproduction_table(lines: list[PaperLine], title: str) -> Table:
-    """Return the paper's figures, ours and the difference: three rows per method and split, one column per main metric."""
+    """Return the paper's figures, ours and the difference: three rows per method and split, one
+    column per main metric.
+    """
     main = [line for line in lines if line.metric in MAIN or line.metric.startswith("client:")]
     metrics, rows = paper_rows(main or lines)
     table = titled_table(title, "method", "", numbers=[title_of(name) for name in metrics])
     for row in rows:
         cells = [paper_figures(line) for line in row.lines]
         for i, source in enumerate(WHO):
-            table.add_row((row.label, row.split, "")[i], source, *(cell[i] for cell in cells), end_section=i == 2)
+            table.add_row(
+                (row.label, row.split, "")[i],
+                source,
+                *(cell[i] for cell in cells),
+                end_section=i == 2,
+            )
     return table
 
 
@@ -158,15 +218,25 @@ def reproduction_table(lines: list[PaperLine], title: str) -> Table:
 
 
 def best_table(study: Study) -> Table:
-    """Return the best methods by FAS, averaged over partitions: honest protocol, study's protocol, and the paper."""
+    """Return the best methods by FAS, averaged over partitions: honest protocol, study's protocol,
+    and the paper.
+    """
     partitions = study_views([study])
     seeds = len(next(iter(study.plan.cells.values())).seeds)
-    title = f"{study.plan.name}: the best by FAS over {len(partitions)} partitions; {spread_words(seeds)}"
-    honest, chosen = best_methods(partitions, "honest", "fas_abs")[:TOP], best_methods(partitions, "study", "fas_thesis")[:TOP]
+    title = (
+        f"{study.plan.name}: the best by FAS over {len(partitions)} partitions;"
+        f" {spread_words(seeds)}"
+    )
+    honest, chosen = (
+        best_methods(partitions, "honest", "fas_abs")[:TOP],
+        best_methods(partitions, "study", "fas_thesis")[:TOP],
+    )
     columns = {
         "honest protocol, FAS": [f"{m} {score(s)}" for m, s in honest],
         "study's protocol, FAS (thesis)": [f"{m} {score(s)}" for m, s in chosen],
-        "the paper, FAS (thesis)": [f"{m} {mean:.3f}" for m, mean in best_in_paper(partitions, "fas_thesis")[:TOP]],
+        "the paper, FAS (thesis)": [
+            f"{m} {mean:.3f}" for m, mean in best_in_paper(partitions, "fas_thesis")[:TOP]
+        ],
     }
     table = Table(title=title, title_justify="left")
     table.add_column("", justify="right")
@@ -190,19 +260,38 @@ def findings_text(findings: Sequence[Finding]) -> Group:
 # The plan that is shown before training, and alone with `--plan`
 
 
-def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: SeedSetting) -> None:
-    """Print what will be trained, how much of it is finished, and its cost. `plans` has one plan, or the partitions of a study.
+def show_plan(
+    console: Console, plans: Mapping[str, Plan], folder: Path, first: SeedSetting
+) -> None:
+    """Print what will be trained, how much of it is finished, and its cost. `plans` has one plan,
+    or the partitions of a study.
 
-    Partitions of a study share data and methods, so the facts of the first one, which is loaded, hold for all.
+    Partitions of a study share data and methods, so the facts of the first one, which is loaded,
+    hold for all.
     """
     record = read_record(folder)
-    parts = [estimate(plan, first, folder / "cells" / slug(name) if name else folder) for name, plan in plans.items()]
-    one, done, total = parts[0], sum(part.finished for part in parts), sum(part.programs for part in parts)
+    parts = [
+        estimate(plan, first, folder / "cells" / slug(name) if name else folder)
+        for name, plan in plans.items()
+    ]
+    one, done, total = (
+        parts[0],
+        sum(part.finished for part in parts),
+        sum(part.programs for part in parts),
+    )
     study = f"{len(parts)} partitions, " if len(parts) > 1 else ""
     table = facts_table()
-    table.add_row("train", f"{study}{_count(one.methods, 'method')}, {_count(one.seeds, 'seed')}, {_count(one.rounds, 'round')}")
+    table.add_row(
+        "train",
+        f"{study}{_count(one.methods, 'method')}, {_count(one.seeds, 'seed')},"
+        f" {_count(one.rounds, 'round')}",
+    )
     table.add_row("programs", _programs(parts, done, total))
-    table.add_row("data", f"{_count(one.clients, 'client')}, {_count(one.rows, 'row')}; models of {_count(one.parameters, 'number')}")
+    table.add_row(
+        "data",
+        f"{_count(one.clients, 'client')}, {_count(one.rows, 'row')}; models of"
+        f" {_count(one.parameters, 'number')}",
+    )
     _add(table, facts_of(first.federation, next(iter(plans.values())).data))
     table.add_row("memory", _memory(one))
     table.add_row("time", _time(record.seconds if record else 0.0, done, total))
@@ -211,8 +300,12 @@ def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: 
 
 
 def facts_of(federation: Federation, data: Mapping[str, Any]) -> list[Fact]:
-    """Return the favourable label, the unprivileged groups and, for the user's own table, the use of its columns. `data` is a plan's."""
-    columns = column_facts(federation.encoder, federation.x) if federation.encoder is not None else []
+    """Return the favourable label, the unprivileged groups and, for the user's own table, the use
+    of its columns. `data` is a plan's.
+    """
+    columns = (
+        column_facts(federation.encoder, federation.x) if federation.encoder is not None else []
+    )
     return [*side_facts(federation, data.get(ASSUMED, ())), *columns]
 
 
@@ -234,7 +327,9 @@ def _programs(parts: list[PlanEstimate], done: int, total: int) -> str:
     if done == total:
         return f"all {total} are finished"
     compiled = max(part.compiled for part in parts)  # partitions of the same rows share them
-    return f"{total - done:,} to run, {compiled:,} to compile" + (f"; {done:,} of {total:,} are finished" if done else "")
+    return f"{total - done:,} to run, {compiled:,} to compile" + (
+        f"; {done:,} of {total:,} are finished" if done else ""
+    )
 
 
 def _memory(one: PlanEstimate) -> str:
@@ -269,7 +364,9 @@ def duration(seconds: float) -> str:
 
 def methods_table() -> Table:
     """Return all methods, with the information that their clients reveal."""
-    table = titled_table("methods", "name", "title", "clients reveal, besides the update", "reference")
+    table = titled_table(
+        "methods", "name", "title", "clients reveal, besides the update", "reference"
+    )
     for method in METHODS.values():
         table.add_row(method.name, method.title, reveals(method), method.reference)
     return table
@@ -281,31 +378,49 @@ def reveals(method: Method) -> str:
 
 
 def _needs(method: Method) -> frozenset[str]:
-    algorithm = method.build({name: values[0] for name, values in method.defaults.items() if isinstance(values, list)})
+    algorithm = method.build(
+        {name: values[0] for name, values in method.defaults.items() if isinstance(values, list)}
+    )
     return algorithm.rule.needs - {"chance"}  # drawn by the server, so clients do not reveal it
 
 
 def sampling_reveals(select: Select) -> str:
-    """Return the information about clients that the server needs to sample them. Clients send it once."""
+    """Return the information about clients that the server needs to sample them. Clients send it
+    once.
+    """
     return ", ".join(f"{need} (once)" for need in sorted(select.needs)) or "nothing"
 
 
 def trial(method: Method) -> str:
-    """Return a command that compares the method with FedAvg, on data with groups if the method needs them."""
+    """Return a command that compares the method with FedAvg, on data with groups if the method
+    needs them.
+    """
     groups = {"table", "valid_table", "cell_loss", "unprivileged"} & _needs(method)
     edges = "--model 'mlp(bias=false)' " if method.network else ""
     methods = f"'fedavg,{method.example}'" if method.example else f"fedavg,{method.name}"
-    return f"evenly compare {'--data synthetic-census ' if groups else ''}{edges}--algorithms {methods}"
+    return (
+        f"evenly compare {'--data synthetic-census ' if groups else ''}{edges}--algorithms"
+        f" {methods}"
+    )
 
 
 def settings_table(method: Method) -> Table:
     """Return the settings of a method."""
-    return _settings("settings", [(s, "auto" if s.default in (None, "") else str(s.default)) for s in method.settings.values()])
+    return _settings(
+        "settings",
+        [
+            (s, "auto" if s.default in (None, "") else str(s.default))
+            for s in method.settings.values()
+        ],
+    )
 
 
 def part_table(name: str, part: type) -> Table:
     """Return the settings of a part of methods, such as a sampling."""
-    return _settings(f"settings of {name}", [(setting, str(setting.default)) for setting in settings_of(part, "select")])
+    return _settings(
+        f"settings of {name}",
+        [(setting, str(setting.default)) for setting in settings_of(part, "select")],
+    )
 
 
 def _settings(title: str, settings: Sequence[tuple[Setting, str]]) -> Table:

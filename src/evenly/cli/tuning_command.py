@@ -8,14 +8,23 @@ from rich.console import Console
 from rich.table import Table
 
 from evenly.cli.interruption import working_in
-from evenly.cli.options import Data, OutputOptions, Plugins, TableColumns, TrainingOptions, data_source, plugin_records
+from evenly.cli.options import (
+    Data,
+    OutputOptions,
+    Plugins,
+    TableColumns,
+    TrainingOptions,
+    data_source,
+    plugin_records,
+)
 from evenly.cli.terminal import plain_console, print_json, this_command, titled_table
 
 if TYPE_CHECKING:
     from evenly.experiment.tuning import Tuning
     from evenly.experiment.tuning_space import TuningPlan
 
-Q_METHOD, Q_VALUES = "q-fedavg", "0.001,0.01,0.1,1,2,5,10,15"  # the values of q that the q-FFL paper tries
+# the values of q that the q-FFL paper tries
+Q_METHOD, Q_VALUES = "q-fedavg", "0.001,0.01,0.1,1,2,5,10,15"
 
 
 class SearchOptions(NamedTuple):
@@ -23,29 +32,65 @@ class SearchOptions(NamedTuple):
 
     searches: Annotated[
         list[str] | None,
-        typer.Option("--search", help="One setting to search: q=0.001..10:log, q=0,1,5 or parity.p=0.1..0.9. May be given several times."),
+        typer.Option(
+            "--search",
+            help=(
+                "One setting to search: q=0.001..10:log, q=0,1,5 or parity.p=0.1..0.9. May be given"
+                " several times."
+            ),
+        ),
     ] = None
     grid: Annotated[str, typer.Option(help="Values of q to try. Short for --search q=...")] = ""
     objective: Annotated[
-        list[str] | None, typer.Option(help="Metric to improve; by default variance. Several metrics give a Pareto front.")
+        list[str] | None,
+        typer.Option(
+            help="Metric to improve; by default variance. Several metrics give a Pareto front."
+        ),
     ] = None
-    keep: Annotated[str, typer.Option(help="Metric that must stay within a margin of the baseline's.")] = "average"
+    keep: Annotated[
+        str, typer.Option(help="Metric that must stay within a margin of the baseline's.")
+    ] = "average"
     within: Annotated[
-        float | None, typer.Option(help="The margin; inf for none. By default 1 point with one objective, and none with several.")
+        float | None,
+        typer.Option(
+            help=(
+                "The margin; inf for none. By default 1 point with one objective, and none with"
+                " several."
+            )
+        ),
     ] = None
     baseline: Annotated[
-        str, typer.Option(help="Method from which the margin is measured. By default q = 0 if q is searched, else fedavg.")
+        str,
+        typer.Option(
+            help=(
+                "Method from which the margin is measured. By default q = 0 if q is searched, else"
+                " fedavg."
+            )
+        ),
     ] = ""
     trials: Annotated[
-        int | None, typer.Option(help="Number of settings to try. By default 64, or all combinations if there are fewer.")
+        int | None,
+        typer.Option(
+            help="Number of settings to try. By default 64, or all combinations if there are fewer."
+        ),
     ] = None
-    batch: Annotated[int, typer.Option(help="Number of trials that are proposed and trained together.")] = 16
+    batch: Annotated[
+        int, typer.Option(help="Number of trials that are proposed and trained together.")
+    ] = 16
 
     def arguments(self, method: str) -> dict[str, Any]:
         """Return the options as arguments of `planned`."""
         options = self._asdict()
-        searches, grid, objectives = options.pop("searches"), options.pop("grid"), options.pop("objective")
-        return {**options, "searches": _searches(method, searches or [], grid), "objectives": objectives or ["variance"]}
+        searches, grid, objectives = (
+            options.pop("searches"),
+            options.pop("grid"),
+            options.pop("objective"),
+        )
+        return {
+            **options,
+            "searches": _searches(method, searches or [], grid),
+            "objectives": objectives or ["variance"],
+        }
 
 
 def tune(
@@ -54,8 +99,11 @@ def tune(
     method: Annotated[
         str,
         typer.Option(
-            help="The method, with ranges or lists to search: q-fedavg(q=0.001..10:log, learning_rate=[0.1, 0.3])+parity(p=0.1..0.9). "
-            "By default q-fedavg with the values of q in the q-FFL paper."
+            help=(
+                "The method, with ranges or lists to search: q-fedavg(q=0.001..10:log,"
+                " learning_rate=[0.1, 0.3])+parity(p=0.1..0.9). "
+                "By default q-fedavg with the values of q in the q-FFL paper."
+            )
         ),
     ] = "",
     search: SearchOptions,
@@ -64,9 +112,11 @@ def tune(
     plugin: Plugins = None,
     output: OutputOptions,
 ) -> None:
-    """Choose a method's settings on validation rows. Test rows are read once, for the chosen settings.
+    """Choose a method's settings on validation rows. Test rows are read once, for the chosen
+    settings.
 
-    Without further options, q is chosen as in the q-FFL paper: the least variance whose average stays within a point of q = 0.
+    Without further options, q is chosen as in the q-FFL paper: the least variance whose average
+    stays within a point of q = 0.
     """
     from evenly.cli.experiment_runs import default_folder
     from evenly.experiment.tuning_space import plan_tuning
@@ -90,7 +140,9 @@ def tune(
 
 
 def _searches(method: str, searches: list[str], grid: str) -> list[str]:
-    """Return the settings to search besides those in the method's notation. With neither, search q as in the q-FFL paper."""
+    """Return the settings to search besides those in the method's notation. With neither, search q
+    as in the q-FFL paper.
+    """
     values = ",".join(value.strip() for value in grid.split(",") if value.strip())
     if not (method or searches or values):
         values = Q_VALUES
@@ -104,14 +156,18 @@ def _show_data(plan: "TuningPlan") -> None:
 
     data = plan.shared.data
     if "path" in data:
-        Console(stderr=True).print(facts_table(facts_of(load(data, plan.shared.seeds[0]), data)), highlight=False)
+        Console(stderr=True).print(
+            facts_table(facts_of(load(data, plan.shared.seeds[0]), data)), highlight=False
+        )
 
 
 def _run_search(plan: "TuningPlan", number: int, folder: Path, *, force: bool) -> "Tuning":
     from evenly.cli.terminal_tables import progress
     from evenly.experiment.tuning import search
 
-    with progress(Console(stderr=True), f"trying {number} settings on {len(plan.shared.seeds)} seeds") as report:
+    with progress(
+        Console(stderr=True), f"trying {number} settings on {len(plan.shared.seeds)} seeds"
+    ) as report:
         return search(plan, number, folder, force=force, progress=report, command=this_command())
 
 
@@ -124,12 +180,22 @@ def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], *, as_json
     console.print(_table(tuning))
     sentences = filter(None, (finding(tuning), rule(tuning), caution(tuning)))
     console.print("\n".join(sentences) + "\n", highlight=False)
-    for part in (results_table(tuning.final), *opening_of(tuning.final), *warnings_of(tuning.final)):
+    for part in (
+        results_table(tuning.final),
+        *opening_of(tuning.final),
+        *warnings_of(tuning.final),
+    ):
         console.print(part)
     report = folder / "report.html"
     if as_json:
-        print_json(rows, {"report": str(report), "chosen": tuning.choice.chosen, "trials": trial_rows(tuning)})
-    files = f"Trials:  {folder / 'tuning.csv'}\nResults: {folder / 'chosen' / 'results.csv'}\nReport:  {report}"
+        print_json(
+            rows,
+            {"report": str(report), "chosen": tuning.choice.chosen, "trials": trial_rows(tuning)},
+        )
+    files = (
+        f"Trials:  {folder / 'tuning.csv'}\nResults: {folder / 'chosen' / 'results.csv'}\nReport: "
+        f" {report}"
+    )
     plain_console(stderr=as_json).print(files)
 
 
@@ -139,9 +205,18 @@ def _table(tuning: "Tuning") -> Table:
 
     trials = trials_table(tuning, most=MOST)
     few = len(trials.lines) <= len(tuning.trials)
-    left_out = f"; {len(trials.lines) - 1} of {len(tuning.trials)} trials, all are in tuning.csv" if few else ""
-    title = f"{tuning.plan.method} on validation rows: {spread_words(len(tuning.plan.shared.seeds))}{left_out}"
-    table = titled_table(title, "trial", numbers=[*trials.settings, *(metric.title for metric in trials.metrics)])
+    left_out = (
+        f"; {len(trials.lines) - 1} of {len(tuning.trials)} trials, all are in tuning.csv"
+        if few
+        else ""
+    )
+    title = (
+        f"{tuning.plan.method} on validation rows:"
+        f" {spread_words(len(tuning.plan.shared.seeds))}{left_out}"
+    )
+    table = titled_table(
+        title, "trial", numbers=[*trials.settings, *(metric.title for metric in trials.metrics)]
+    )
     table.add_column("")
     for line in trials.lines:
         table.add_row(line.name, *line.settings, *line.cells, ", ".join(line.marks))

@@ -1,4 +1,6 @@
-"""Federations, and partitions, which assign the rows of a data set to clients. `PARTITIONS` maps their names to functions."""
+"""Federations, and partitions, which assign the rows of a data set to clients. `PARTITIONS` maps
+their names to functions.
+"""
 
 from collections.abc import Callable
 

@@ -1,11 +1,13 @@
 """Which columns of a table become features, which are refused, and what became of each.
 
-Columns that the user lists are taken as they are. Otherwise every column is a feature that has no other meaning (client, label,
-sensitive, split) and was not dropped, and those that cannot teach a model anything are refused together, in one sentence:
+Columns that the user lists are taken as they are. Otherwise every column is a feature that has no
+other meaning (client, label, sensitive, split) and was not dropped, and those that cannot teach a
+model anything are refused together, in one sentence:
 
 - dates and times, also where they are written as text: each day would be a category of its own;
-- identifiers: text with almost as many different values as rows, and whole numbers that are all different and are called an
-  id, or that count the rows. Numbers with fractions are measurements and never taken for an identifier;
+- identifiers: text with almost as many different values as rows, and whole numbers that are all
+  different and are called an id, or that count the rows. Numbers with fractions are measurements
+  and never taken for an identifier;
 - text with more categories than a model can learn from.
 """
 
@@ -32,7 +34,9 @@ from evenly.data.encoding import (
 from evenly.notation import unknown
 from evenly.records import require
 
-MOSTLY = 0.9  # share of different values from which text is an identifier, and share of dates from which it is a date
+# share of different values from which text is an identifier, and share of dates from which it is a
+# date
+MOSTLY = 0.9
 LOOKED_AT = 1000  # different values of a column that are tried as dates
 SHOWN = 12  # names in a line
 
@@ -42,11 +46,31 @@ FORMS = (
     r"(19|20)\d\d(?P<s>[-/.])(?P<a>\d{1,2})(?P=s)(?P<b>\d{1,2})",  # 2024-01-31
     r"(?P<a>\d{1,2})(?P<s>[-/])(?P<b>\d{1,2})(?P=s)(\d{4}|\d\d)",  # 31/01/2024, 1/31/24
     r"(?P<a>\d{1,2})\.(?P<b>\d{1,2})\.(19|20)\d\d",  # 31.1.2024
-    rf"([a-z]{{3,9}},?\s)?(\d{{1,2}}[\s-]{MONTH}[,\s-]\s?\d{{2,4}}|{MONTH}\s\d{{1,2}},?\s\d{{4}})",  # 31 Jan 2024, January 31, 2024
+    # 31 Jan 2024, January 31, 2024
+    rf"([a-z]{{3,9}},?\s)?(\d{{1,2}}[\s-]{MONTH}[,\s-]\s?\d{{2,4}}|{MONTH}\s\d{{1,2}},?\s\d{{4}})",
 )
-DATES = [re.compile(rf"{form}([t\s]\s?{CLOCK})?", re.IGNORECASE) for form in FORMS] + [re.compile(CLOCK, re.IGNORECASE)]
+DATES = [re.compile(rf"{form}([t\s]\s?{CLOCK})?", re.IGNORECASE) for form in FORMS] + [
+    re.compile(CLOCK, re.IGNORECASE)
+]
 NUMBER = re.compile(r"[+-]?\d*\.?\d+(e[+-]?\d+)?", re.IGNORECASE)
-ID_WORDS = {"id", "ids", "identifier", "uuid", "guid", "key", "nr", "no", "num", "number", "index", "idx", "row", "mrn", "ssn", "pid"}
+ID_WORDS = {
+    "id",
+    "ids",
+    "identifier",
+    "uuid",
+    "guid",
+    "key",
+    "nr",
+    "no",
+    "num",
+    "number",
+    "index",
+    "idx",
+    "row",
+    "mrn",
+    "ssn",
+    "pid",
+}
 ID_NAME = re.compile(
     r"(patient|person|user|customer|client|subject|case|record|row|member|account|employee|student|visit|encounter|study|order)ids?",
     re.IGNORECASE,
@@ -56,12 +80,14 @@ ID_NAME = re.compile(
 class ColumnChoice(NamedTuple):
     """The user's choice of features."""
 
-    features: Sequence[Any] | None = None  # these and no others; None: every column without another meaning
+    # these and no others; None: every column without another meaning
+    features: Sequence[Any] | None = None
     drop: Sequence[Any] = ()  # columns that are no features
 
 
 def feature_columns(frame: Any, roles: Mapping[Any, str], choice: ColumnChoice) -> list[Any]:
-    """The columns of a table that become features; `roles` names the client, label, sensitive and split columns.
+    """The columns of a table that become features; `roles` names the client, label, sensitive and
+    split columns.
 
     Raises ValueError if a column is not there, has another meaning, or cannot be a feature.
     """
@@ -72,11 +98,22 @@ def feature_columns(frame: Any, roles: Mapping[Any, str], choice: ColumnChoice) 
             if name not in columns:
                 raise unknown("column", str(name), map(str, columns), f" for {option}")
     for name in choice.drop:
-        require(name not in roles, f"drop must not hold {name!r}, which is the {roles.get(name)} column. Leave it out of drop.")
-        require(name not in (choice.features or ()), f"Column {name!r} is in features and in drop. Leave it out of one of them.")
+        require(
+            name not in roles,
+            f"drop must not hold {name!r}, which is the {roles.get(name)} column. Leave it out of"
+            " drop.",
+        )
+        require(
+            name not in (choice.features or ()),
+            f"Column {name!r} is in features and in drop. Leave it out of one of them.",
+        )
     if choice.features is not None:
         for name in choice.features:
-            require(roles.get(name) != "label", f"features must not hold the label column {name!r}: the model would read the answer.")
+            require(
+                roles.get(name) != "label",
+                f"features must not hold the label column {name!r}: the model would read the"
+                " answer.",
+            )
         return list(dict.fromkeys(choice.features))
     names = [name for name in columns if name not in roles and name not in choice.drop]
     refuse_unfit(frame, names, choice.drop)
@@ -88,12 +125,17 @@ def refuse_unfit(frame: Any, names: Sequence[Any], dropped: Sequence[Any] = ()) 
     reasons = {name: why for name in names if (why := _unfit(name, column_of(frame, name)))}
     if not reasons:
         return
-    what = f"{len(reasons)} columns of the table cannot be features" if len(reasons) > 1 else "A column of the table cannot be a feature"
+    what = (
+        f"{len(reasons)} columns of the table cannot be features"
+        if len(reasons) > 1
+        else "A column of the table cannot be a feature"
+    )
     each = "; ".join(f"{str(name)!r} {why}" for name, why in reasons.items())
     every = [*dropped, *reasons]
     raise ValueError(
-        f"{what}: {each}. Leave {'them' if len(reasons) > 1 else 'it'} out with --drop {option_text(every)} "
-        f"(in Python and in experiment files: drop = {json.dumps(every, ensure_ascii=False)}), or name the columns to use with --features."
+        f"{what}: {each}. Leave {'them' if len(reasons) > 1 else 'it'} out with --drop"
+        f" {option_text(every)} (in Python and in experiment files: drop ="
+        f" {json.dumps(every, ensure_ascii=False)}), or name the columns to use with --features."
     )
 
 
@@ -113,7 +155,10 @@ def _unfit(name: Any, column: TableColumn) -> str:
         return "holds dates or times as text"
     count = f"({len(words):,} different values in {filled:,} rows)"
     if len(words) > max(FEW_CATEGORIES, filled / 2) and _are_numbers(words):
-        return f"holds numbers that are written as text {count}; write them as plain numbers such as 1.5 to use them"
+        return (
+            f"holds numbers that are written as text {count}; write them as plain numbers such as"
+            " 1.5 to use them"
+        )
     called_so = len(words) == filled > 1 and is_id_name(str(name))
     if called_so or len(words) >= max(FEW_CATEGORIES + 1, MOSTLY * filled):
         return f"looks like an identifier {count}"
@@ -123,12 +168,25 @@ def _unfit(name: Any, column: TableColumn) -> str:
 
 
 def _numbering(name: str, raw: np.ndarray) -> str:
-    """Why a column of numbers is an identifier: it is called one and has no number twice, or it counts the rows."""
+    """Why a column of numbers is an identifier: it is called one and has no number twice, or it
+    counts the rows.
+    """
     values, named_id = raw[~np.isnan(raw)], is_id_name(name)
-    counts = len(raw) == len(values) > FEW_CATEGORIES and values.max() - values.min() == len(values) - 1
-    if not (named_id or counts) or len(values) < 2 or (values != np.floor(values)).any() or len(np.unique(values)) < len(values):
+    counts = (
+        len(raw) == len(values) > FEW_CATEGORIES and values.max() - values.min() == len(values) - 1
+    )
+    if (
+        not (named_id or counts)
+        or len(values) < 2
+        or (values != np.floor(values)).any()
+        or len(np.unique(values)) < len(values)
+    ):
         return ""
-    return f"looks like an identifier ({len(values):,} different numbers in {len(values):,} rows)" if named_id else "only numbers the rows"
+    return (
+        f"looks like an identifier ({len(values):,} different numbers in {len(values):,} rows)"
+        if named_id
+        else "only numbers the rows"
+    )
 
 
 def _are_dates(words: set[Any]) -> bool:
@@ -140,12 +198,15 @@ def _are_dates(words: set[Any]) -> bool:
 def _is_date(word: str) -> bool:
     date = next((match for form in DATES if (match := form.fullmatch(word))), None)
     parts = date.groupdict() if date else {}
-    low, high = sorted((int(parts["a"]), int(parts["b"]))) if "a" in parts else (1, 1)  # day and month, in any order
+    # day and month, in any order
+    low, high = sorted((int(parts["a"]), int(parts["b"]))) if "a" in parts else (1, 1)
     return date is not None and 1 <= low <= 12 and high <= 31
 
 
 def _are_numbers(words: Iterable[Any]) -> bool:
-    """Whether nearly all of these words are numbers, perhaps with a decimal comma or with another word among them."""
+    """Whether nearly all of these words are numbers, perhaps with a decimal comma or with another
+    word among them.
+    """
     every = [str(word).replace(",", ".").strip() for word in words]
     return sum(NUMBER.fullmatch(word) is not None for word in every) >= MOSTLY * len(every)
 
@@ -153,21 +214,31 @@ def _are_numbers(words: Iterable[Any]) -> bool:
 def is_id_name(name: str) -> bool:
     """Whether a column is called an identifier.
 
-    >>> [is_id_name(name) for name in ("patient_id", "patientID", "patientid", "Row", "paid", "covid", "age")]
+    >>> names = ("patient_id", "patientID", "patientid", "Row", "paid", "covid", "age")
+    >>> [is_id_name(name) for name in names]
     [True, True, True, True, False, False, False]
     """
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
-    return any(word.lower() in ID_WORDS for word in words) or ID_NAME.fullmatch(re.sub(r"[\W_]", "", name)) is not None
+    return (
+        any(word.lower() in ID_WORDS for word in words)
+        or ID_NAME.fullmatch(re.sub(r"[\W_]", "", name)) is not None
+    )
 
 
 def option_text(names: Iterable[Any]) -> str:
-    """Columns as `--drop` and `--features` take them: separated by commas, in quotes where a name or the shell needs them.
+    """Columns as `--drop` and `--features` take them: separated by commas, in quotes where a name
+    or the shell needs them.
 
     >>> print(option_text(["age", "a, b"]))
     'age,"a, b"'
     """
     doubled = [str(name).replace('"', '""') for name in names]
-    return shlex.quote(",".join(f'"{name}"' if set(name) & set(',"') or name != name.strip() else name for name in doubled))
+    return shlex.quote(
+        ",".join(
+            f'"{name}"' if set(name) & set(',"') or name != name.strip() else name
+            for name in doubled
+        )
+    )
 
 
 class Fact(NamedTuple):
@@ -179,8 +250,9 @@ class Fact(NamedTuple):
 
 
 def column_facts(encoder: Encoder, x: np.ndarray) -> list[Fact]:
-    """What became of the columns of the table with these features: which are numbers and which categories, what is done about
-    missing and unknown values, and what is not used."""
+    """What became of the columns of the table with these features: which are numbers and which
+    categories, what is done about missing and unknown values, and what is not used.
+    """
     numbers = [column for column in encoder.columns if isinstance(column, Numeric)]
     words = [column for column in encoder.columns if isinstance(column, Categorical)]
     averaged = [str(column.name) for column in numbers if column.flag_missing]
@@ -188,7 +260,14 @@ def column_facts(encoder: Encoder, x: np.ndarray) -> list[Fact]:
     facts = [
         Fact("numbers", some(str(column.name) for column in numbers)),
         Fact("one-hot", some(f"{column.name} ({len(column.categories)})" for column in words)),
-        Fact("missing", f"{some(averaged)}: the mean of the training rows, and a 0/1 feature marks them" if averaged else ""),
+        Fact(
+            "missing",
+            (
+                f"{some(averaged)}: the mean of the training rows, and a 0/1 feature marks them"
+                if averaged
+                else ""
+            ),
+        ),
         Fact("missing", f"{some(with_category)}: a category of its own" if with_category else ""),
         Fact("not used", some(map(str, encoder.unused))),
         *(Fact("unknown", text) for text in _strangers(encoder, x)),
@@ -202,10 +281,15 @@ def many_categories(encoder: Encoder) -> list[str]:
     sentences = []
     for column in encoder.columns:
         if isinstance(column, Categorical) and len(column.categories) > MANY_CATEGORIES:
-            numbers = " Nearly all of them are numbers: is a missing value marked by a word?" if _are_numbers(column.categories) else ""
+            numbers = (
+                " Nearly all of them are numbers: is a missing value marked by a word?"
+                if _are_numbers(column.categories)
+                else ""
+            )
             sentences.append(
-                f"Column {str(column.name)!r} holds {len(column.categories):,} different words, each a 0/1 feature of its own.{numbers} "
-                f"Merge rare words, or add {option_text([column.name])} to --drop."
+                f"Column {str(column.name)!r} holds {len(column.categories):,} different words,"
+                f" each a 0/1 feature of its own.{numbers} Merge rare words, or add"
+                f" {option_text([column.name])} to --drop."
             )
     return sentences
 
@@ -219,10 +303,16 @@ def _strangers(encoder: Encoder, x: np.ndarray) -> list[str]:
             rows = int((x[:, start:stop].sum(1) == 0).sum())
             columns += [f"{column.name} in {rows:,} row{'' if rows == 1 else 's'}"] if rows else []
         start = stop
-    return [f"{some(columns)}: a value that no training row has counts as none of the categories"] if columns else []
+    return (
+        [f"{some(columns)}: a value that no training row has counts as none of the categories"]
+        if columns
+        else []
+    )
 
 
 def some(names: Iterable[str]) -> str:
     """The first names, and how many more there are."""
     names = list(names)
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
+    return ", ".join(names[:SHOWN]) + (
+        f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    )

@@ -2,15 +2,19 @@
 
 The rules, which `docs/data.md` explains to users:
 
-- numbers and booleans are standardised with the mean and deviation of the training rows; a missing value becomes the
-  mean (0 after scaling), and where training rows have missing values a 0/1 feature marks them;
-- any other column becomes one 0/1 feature per category of the training rows; a missing value is a category of its own where
-  training rows have one; a category that no training row has is all zeros;
-- dates, lists, infinities and more than a thousand categories are refused; `evenly.data.columns` chooses the columns that are used.
+- numbers and booleans are standardised with the mean and deviation of the training rows; a missing
+  value becomes the mean (0 after scaling), and where training rows have missing values a 0/1
+  feature marks them;
+- any other column becomes one 0/1 feature per category of the training rows; a missing value is a
+  category of its own where training rows have one; a category that no training row has is all
+  zeros;
+- dates, lists, infinities and more than a thousand categories are refused; `evenly.data.columns`
+  chooses the columns that are used.
 
-Only whether a column holds numbers or words is decided by its type, and so by all rows. Everything else comes from the training
-rows: two splits of a table with rare categories can have different features. Tables are anything with `columns`, `frame[name]` and
-pandas' `isna`; pandas is not imported here.
+Only whether a column holds numbers or words is decided by its type, and so by all rows. Everything
+else comes from the training rows: two splits of a table with rare categories can have different
+features. Tables are anything with `columns`, `frame[name]` and pandas' `isna`; pandas is not
+imported here.
 """
 
 import datetime
@@ -30,7 +34,8 @@ MANY_CATEGORIES = 50  # of one column, beyond which there is a warning
 FEW_CATEGORIES = 20  # never suspected of being one per row
 EXACT = 2**53  # from here on a floating-point number stands for several whole numbers
 WHOLE = re.compile(r"-?\d+\.0+")
-FARTHEST = 1e6  # deviations from the mean; values beyond are cut there, so that float32 cannot overflow
+# deviations from the mean; values beyond are cut there, so that float32 cannot overflow
+FARTHEST = 1e6
 
 
 class TableColumn(NamedTuple):
@@ -42,10 +47,17 @@ class TableColumn(NamedTuple):
     @staticmethod
     def of(what: str, values: Any) -> "TableColumn":
         if not _is_pandas(values):
-            # A list goes through objects: NumPy would turn the NaN of ["a", NaN] into the word "nan".
-            values = np.asarray(values, dtype=object) if isinstance(values, list | tuple) else np.asarray(values)
+            # A list goes through objects: NumPy would turn the NaN of ["a", NaN] into the word
+            # "nan".
+            values = (
+                np.asarray(values, dtype=object)
+                if isinstance(values, list | tuple)
+                else np.asarray(values)
+            )
         if values.ndim != 1:
-            raise ValueError(f"{what} must have one value per row, got an array of shape {tuple(values.shape)}.")
+            raise ValueError(
+                f"{what} must have one value per row, got an array of shape {tuple(values.shape)}."
+            )
         return TableColumn(what, values)
 
     def missing(self) -> np.ndarray:
@@ -54,41 +66,66 @@ class TableColumn(NamedTuple):
         kind = self.values.dtype.kind
         if kind == "O":
             return np.array([_is_missing(v) for v in self.values], bool)
-        return np.isnan(self.values) if kind == "f" else np.isnat(self.values) if kind in "Mm" else np.zeros(len(self.values), bool)
+        return (
+            np.isnan(self.values)
+            if kind == "f"
+            else np.isnat(self.values)
+            if kind in "Mm"
+            else np.zeros(len(self.values), bool)
+        )
 
     def holds_dates(self) -> bool:
         """Whether some values are dates, times or durations by their type."""
         code = getattr(self.values.dtype, "kind", "O")
         if code in "iufb" or str(self.values.dtype) == "category":
             return False
-        return code in "Mm" or any(issubclass(t, datetime.date | datetime.time | datetime.timedelta | np.datetime64) for t in self._types())
+        return code in "Mm" or any(
+            issubclass(t, datetime.date | datetime.time | datetime.timedelta | np.datetime64)
+            for t in self._types()
+        )
 
     def holds_numbers(self) -> bool:
-        """Whether the column holds numbers (or booleans) rather than words. Refuses what is neither."""
+        """Whether the column holds numbers (or booleans) rather than words. Refuses what is
+        neither.
+        """
         code = getattr(self.values.dtype, "kind", "O")
         if code in "iufb" or str(self.values.dtype) == "category":
             return code in "iufb"
         if self.holds_dates():
             raise TypeError(
-                f"{self.what} holds dates or times, which have no single best number. Make a number of them first "
-                "(for example frame[column].dt.year, or days since a start), or leave the column out."
+                f"{self.what} holds dates or times, which have no single best number. Make a number"
+                " of them first (for example frame[column].dt.year, or days since a start), or"
+                " leave the column out."
             )
         types = self._types()
         for t in types:
             if issubclass(t, complex | np.complexfloating | list | tuple | dict | set | np.ndarray):
-                raise TypeError(f"{self.what} must hold numbers or words, but some rows hold a {t.__name__}. Unpack it or leave it out.")
+                raise TypeError(
+                    f"{self.what} must hold numbers or words, but some rows hold a {t.__name__}."
+                    " Unpack it or leave it out."
+                )
         return bool(types) and all(issubclass(t, numbers.Number | np.bool_) for t in types)
 
     def numbers(self) -> np.ndarray:
         """As float64, NaN where missing; refuses infinities."""
         self.holds_numbers()
         try:
-            raw = self.values.to_numpy(dtype=np.float64, na_value=np.nan) if _is_pandas(self.values) else self.values.astype(np.float64)
+            raw = (
+                self.values.to_numpy(dtype=np.float64, na_value=np.nan)
+                if _is_pandas(self.values)
+                else self.values.astype(np.float64)
+            )
         except (TypeError, ValueError, OverflowError):
-            raise ValueError(f"{self.what} was numeric in training, so it must hold numbers; it has dtype {self.values.dtype}.") from None
+            raise ValueError(
+                f"{self.what} was numeric in training, so it must hold numbers; it has dtype"
+                f" {self.values.dtype}."
+            ) from None
         if np.isinf(raw).any():
             row = int(np.isinf(raw).argmax())
-            raise ValueError(f"{self.what} must be finite; row {row} (counting from 0) is infinite. Replace or drop it.")
+            raise ValueError(
+                f"{self.what} must be finite; row {row} (counting from 0) is infinite. Replace or"
+                " drop it."
+            )
         return raw
 
     def words(self) -> np.ndarray:
@@ -111,22 +148,31 @@ class TableColumn(NamedTuple):
         missing = self.missing() if where is None else self.missing() & where
         if missing.any():
             raise ValueError(
-                f"{self.what} must be filled in every row; row {int(missing.argmax())} (counting from 0) is empty. Fill or drop these rows."
+                f"{self.what} must be filled in every row; row {int(missing.argmax())} (counting"
+                " from 0) is empty. Fill or drop these rows."
             )
 
     def refuse_rounded(self) -> None:
-        """Raise if values must be distinct but are floating-point numbers so large that neighbours are equal."""
+        """Raise if values must be distinct but are floating-point numbers so large that neighbours
+        are equal.
+        """
         types = {float} if getattr(self.values.dtype, "kind", "O") == "f" else self._types()
         if not any(issubclass(t, float | np.floating) for t in types):
             return
-        if any(isinstance(v, float | np.floating) and abs(v) >= EXACT for v in self._objects()[~self.missing()]):
+        if any(
+            isinstance(v, float | np.floating) and abs(v) >= EXACT
+            for v in self._objects()[~self.missing()]
+        ):
             raise ValueError(
-                f"{self.what} must have distinct values, but it holds whole numbers of at least {EXACT:,} as floating-point numbers, which "
-                "are not exact: neighbours may already be equal. Read or save the column as text or as integers."
+                f"{self.what} must have distinct values, but it holds whole numbers of at least"
+                f" {EXACT:,} as floating-point numbers, which are not exact: neighbours may already"
+                " be equal. Read or save the column as text or as integers."
             )
 
     def classes(self) -> tuple[tuple[str, ...], np.ndarray]:
-        """The distinct values as names, and which of them each row has. Sorted as numbers if all are, else as words."""
+        """The distinct values as names, and which of them each row has. Sorted as numbers if all
+        are, else as words.
+        """
         values, inverse = self.values, np.arange(len(self.values))
         if not _is_pandas(values) and values.dtype.kind in "iufbUS":
             values, inverse = np.unique(values, return_inverse=True)
@@ -147,14 +193,22 @@ class Numeric:
 
     @property
     def features(self) -> tuple[str, ...]:
-        return (str(self.name), f"{self.name} is missing") if self.flag_missing else (str(self.name),)
+        return (
+            (str(self.name), f"{self.name} is missing") if self.flag_missing else (str(self.name),)
+        )
 
     def encode(self, column: TableColumn) -> np.ndarray:
         raw = column.numbers()
         missing = np.isnan(raw)
         with np.errstate(over="ignore"):
-            scaled = np.clip((np.where(missing, self.mean, raw) - self.mean) / self.deviation, -FARTHEST, FARTHEST)
-        return np.stack([scaled, missing] if self.flag_missing else [scaled], axis=1).astype(np.float32)
+            scaled = np.clip(
+                (np.where(missing, self.mean, raw) - self.mean) / self.deviation,
+                -FARTHEST,
+                FARTHEST,
+            )
+        return np.stack([scaled, missing] if self.flag_missing else [scaled], axis=1).astype(
+            np.float32
+        )
 
 
 @record
@@ -180,7 +234,8 @@ class Encoder:
     """The features of a table, in order."""
 
     columns: tuple[Numeric | Categorical, ...] = static()
-    unused: tuple[str | int, ...] = static(default=())  # columns of the table that are neither features nor have another meaning
+    # columns of the table that are neither features nor have another meaning
+    unused: tuple[str | int, ...] = static(default=())
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -192,12 +247,20 @@ class Encoder:
         return np.concatenate([c.encode(column_of(frame, c.name)) for c in self.columns], axis=1)
 
 
-def fit_encoder(frame: Any, names: Sequence[Any], training: np.ndarray, unused: Sequence[Any] = ()) -> Encoder:
+def fit_encoder(
+    frame: Any, names: Sequence[Any], training: np.ndarray, unused: Sequence[Any] = ()
+) -> Encoder:
     """Choose the features and their scaling from the training rows of these columns."""
     if not names:
-        raise ValueError("The table must have at least one feature column besides client, label, sensitive and split columns; it has none.")
+        raise ValueError(
+            "The table must have at least one feature column besides client, label, sensitive and"
+            " split columns; it has none."
+        )
     check_table(frame, names)
-    return Encoder(columns=tuple(_fit_column(name, column_of(frame, name), training) for name in names), unused=tuple(unused))
+    return Encoder(
+        columns=tuple(_fit_column(name, column_of(frame, name), training) for name in names),
+        unused=tuple(unused),
+    )
 
 
 def column_of(frame: Any, name: Any) -> TableColumn:
@@ -207,15 +270,26 @@ def column_of(frame: Any, name: Any) -> TableColumn:
 def check_table(frame: Any, names: Sequence[Any]) -> None:
     """Raise unless `frame` is a table that has each of these columns once."""
     if not (_is_pandas(frame) and getattr(frame, "ndim", 0) == 2):
-        raise TypeError(f"The table must be a pandas DataFrame, got a {type(frame).__name__}. Convert it, for example with .to_pandas().")
+        raise TypeError(
+            f"The table must be a pandas DataFrame, got a {type(frame).__name__}. Convert it, for"
+            " example with .to_pandas()."
+        )
     columns = list(frame.columns)
     for name in names:
         if not isinstance(name, str | int):
-            raise TypeError(f"Column names must be words or whole numbers, got {name!r}. Rename the columns.")
+            raise TypeError(
+                f"Column names must be words or whole numbers, got {name!r}. Rename the columns."
+            )
         if name not in columns:
-            raise ValueError(f"The table must have the column {name!r}; it has {', '.join(map(repr, columns[:30]))}.")
+            raise ValueError(
+                f"The table must have the column {name!r}; it has"
+                f" {', '.join(map(repr, columns[:30]))}."
+            )
         if columns.count(name) > 1:
-            raise ValueError(f"Column names must be different, but {name!r} occurs {columns.count(name)} times. Rename or drop one.")
+            raise ValueError(
+                f"Column names must be different, but {name!r} occurs {columns.count(name)} times."
+                " Rename or drop one."
+            )
 
 
 def _fit_column(name: Any, column: TableColumn, training: np.ndarray) -> Numeric | Categorical:
@@ -223,19 +297,23 @@ def _fit_column(name: Any, column: TableColumn, training: np.ndarray) -> Numeric
         categories = tuple(sorted(set(column.words()[training])))
         if len(categories) > MOST_CATEGORIES:
             raise ValueError(
-                f"{column.what} has {len(categories):,} different words in {len(training):,} training rows; at most {MOST_CATEGORIES:,} "
-                "can be features. Leave it out, or merge its categories."
+                f"{column.what} has {len(categories):,} different words in {len(training):,}"
+                f" training rows; at most {MOST_CATEGORIES:,} can be features. Leave it out, or"
+                " merge its categories."
             )
         return Categorical(name=name, categories=categories)
     raw = column.numbers()
     mean, deviation = _moments(raw[training])
-    return Numeric(name=name, mean=mean, deviation=deviation, flag_missing=bool(np.isnan(raw[training]).any()))
+    return Numeric(
+        name=name, mean=mean, deviation=deviation, flag_missing=bool(np.isnan(raw[training]).any())
+    )
 
 
 def _moments(raw: np.ndarray) -> tuple[float, float]:
     """Mean and deviation of what is not missing; 1 stands in for a deviation of 0."""
     values = raw[~np.isnan(raw)]
-    if not values.size or values.min() == values.max():  # rounding can give a constant a tiny deviation
+    # rounding can give a constant a tiny deviation
+    if not values.size or values.min() == values.max():
         return (float(values[0]) if values.size else 0.0), 1.0
     peak = np.abs(values).max()  # squares of very large values would overflow
     scaled = values / peak
@@ -243,12 +321,17 @@ def _moments(raw: np.ndarray) -> tuple[float, float]:
 
 
 def whole_words(words: list[str]) -> list[str]:
-    """Whole numbers that were written with a decimal point, as programs do where a column has gaps, without it.
+    """Whole numbers that were written with a decimal point, as programs do where a column has gaps,
+    without it.
 
     >>> whole_words(["1.0", "2.0"]), whole_words(["1.0", "2.5"])
     (['1', '2'], ['1.0', '2.5'])
     """
-    return [word.partition(".")[0] for word in words] if words and all(map(WHOLE.fullmatch, words)) else words
+    return (
+        [word.partition(".")[0] for word in words]
+        if words and all(map(WHOLE.fullmatch, words))
+        else words
+    )
 
 
 def _is_pandas(values: Any) -> bool:
@@ -258,12 +341,17 @@ def _is_pandas(values: Any) -> bool:
 def _is_missing(value: Any) -> bool:
     try:
         return value is None or bool(value != value)
-    except (TypeError, ValueError):  # pandas' NA has no truth value; neither has an array, which is not missing
+    except (TypeError, ValueError):
+        # pandas' NA has no truth value; neither has an array, which is not missing
         return not isinstance(value, np.ndarray)
 
 
 def _word(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float | np.floating) and value.is_integer() else str(value)
+    return (
+        str(int(value))
+        if isinstance(value, float | np.floating) and value.is_integer()
+        else str(value)
+    )
 
 
 def are_numbers(names: Iterable[str]) -> bool:

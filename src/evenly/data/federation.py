@@ -22,7 +22,8 @@ from evenly.data.sensitive import (
 from evenly.data.splits import CENTRAL, SPLITS, Ragged, given_rows, split_rows
 from evenly.records import record, replace, require, static
 
-NATURAL, DRAWN = "natural", "drawn with the data"  # partitions: the data name their clients; each client's rows are generated
+# partitions: the data name their clients; each client's rows are generated
+NATURAL, DRAWN = "natural", "drawn with the data"
 CHECKED_ROWS = 2**16  # rows that are checked at once
 
 
@@ -41,7 +42,8 @@ class Census(NamedTuple):
 
     examples: np.ndarray  # [clients] number of training rows
     cells: np.ndarray  # [clients, groups, labels] number of training rows
-    unprivileged: tuple[int, ...] = (0,)  # numbers of the unprivileged groups; all others are privileged
+    # numbers of the unprivileged groups; all others are privileged
+    unprivileged: tuple[int, ...] = (0,)
     favourable: int = 1  # number of the favourable label
 
     @property
@@ -52,9 +54,11 @@ class Census(NamedTuple):
 
 @record
 class Federation:
-    """The data of all clients: every example once, and for each client the numbers of its training, validation and test rows.
+    """The data of all clients: every example once, and for each client the numbers of its training,
+    validation and test rows.
 
-    `Federation.from_arrays` and `Federation.from_frame` build federations from your data, `evenly.datasets` from public data sets.
+    `Federation.from_arrays` and `Federation.from_frame` build federations from your data,
+    `evenly.datasets` from public data sets.
     """
 
     x: np.ndarray  # [rows, ...] features
@@ -67,12 +71,15 @@ class Federation:
     central: np.ndarray  # row numbers of a central test set; may be empty
     client_group: np.ndarray | None = None  # int32 [clients], if whole clients belong to groups
     name: str = static(default="data")
-    partition: str = static(default=NATURAL)  # notation of the partition, or the column that names the clients
+    # notation of the partition, or the column that names the clients
+    partition: str = static(default=NATURAL)
     names: tuple[str, ...] = static()  # of the clients
     labels: tuple[str, ...] = static()
     groups: tuple[str, ...] = static(default=("all",))
-    attributes: tuple[Attribute, ...] = static(default=())  # sensitive attributes whose intersections are the groups
-    unprivileged: tuple[int, ...] = static(default=(0,))  # numbers of the unprivileged groups; all others are privileged
+    # sensitive attributes whose intersections are the groups
+    attributes: tuple[Attribute, ...] = static(default=())
+    # numbers of the unprivileged groups; all others are privileged
+    unprivileged: tuple[int, ...] = static(default=(0,))
     favourable: int = static(default=1)  # number of the label that people want to get
     encoder: Encoder | None = static(default=None)  # encoding of a table's columns; None for arrays
 
@@ -89,7 +96,9 @@ class Federation:
         """The federation with only the clients of these numbers, in this order."""
         parts = {name: self.split(name).only(clients) for name in SPLITS}
         group = None if self.client_group is None else self.client_group[clients]
-        return replace(self, **parts, client_group=group, names=tuple(self.names[k] for k in clients.tolist()))
+        return replace(
+            self, **parts, client_group=group, names=tuple(self.names[k] for k in clients.tolist())
+        )
 
     def census(self) -> Census:
         """Counts of every client's training rows. They are computed once and are read-only."""
@@ -125,13 +134,16 @@ class Federation:
             x: Features [rows, features], or with more axes such as images. Must be finite.
             y: Label of each row: words or whole numbers.
             client: Client of each row.
-            group: Group of each row, or a dict of several arrays by name, whose intersections are the groups.
+            group: Group of each row, or a dict of several arrays by name, whose intersections are
+                the groups.
             favourable: Label that people want to get. By default label number 1.
-            unprivileged: Value of `group` whose people a model is expected to serve worse; with several arrays a dict from names to
-                values. By default group number 0.
-            split: "train", "valid", "test" or "central" for each row. Central rows belong to no client, so their `client` may be
-                missing. By default each client's rows are shuffled and cut.
-            shares: Shares of training and validation rows; the rest is for testing. Each client has at least one training row.
+            unprivileged: Value of `group` whose people a model is expected to serve worse; with
+                several arrays a dict from names to values. By default group number 0.
+            split: "train", "valid", "test" or "central" for each row. Central rows belong to no
+                client, so their `client` may be missing. By default each client's rows are shuffled
+                and cut.
+            shares: Shares of training and validation rows; the rest is for testing. Each client has
+                at least one training row.
             seed: Seed of the shuffling.
             name: Name in results.
 
@@ -140,11 +152,12 @@ class Federation:
 
         Raises:
             TypeError: If `x` does not hold numbers.
-            ValueError: If lengths differ, values are missing or not finite, or there are fewer than two classes.
+            ValueError: If lengths differ, values are missing or not finite, or there are fewer than
+                two classes.
 
         Example:
             >>> x = np.arange(12.0).reshape(6, 2)
-            >>> federation = Federation.from_arrays(x, y=[0, 1, 0, 1, 0, 1], client=["a", "a", "a", "b", "b", "b"])
+            >>> federation = Federation.from_arrays(x, y=[0, 1, 0, 1, 0, 1], client=list("aaabbb"))
             >>> federation.names, federation.train.counts.tolist(), federation.test.counts.tolist()
             (('a', 'b'), [2, 2], [1, 1])
         """
@@ -182,16 +195,19 @@ class Federation:
             frame: A pandas DataFrame.
             client: Column that names the client of each row.
             label: Column to predict.
-            sensitive: Column or columns whose values, or intersections of values, are the groups. They are not features unless
-                `features` names them.
-            favourable: Label that people want to get. Required with sensitive columns, unless the labels are two numbers (the larger
-                is favourable) or words such as yes and no.
-            unprivileged: Value of the sensitive column whose people a model is expected to serve worse; with several columns a dict
-                from columns to values, whose first column determines the unprivileged groups. By default the value with the lowest
-                share of favourable labels in the training rows.
-            features: Columns to use as features. By default all other columns but those in `drop`; dates and identifiers are refused.
+            sensitive: Column or columns whose values, or intersections of values, are the groups.
+                They are not features unless `features` names them.
+            favourable: Label that people want to get. Required with sensitive columns, unless the
+                labels are two numbers (the larger is favourable) or words such as yes and no.
+            unprivileged: Value of the sensitive column whose people a model is expected to serve
+                worse; with several columns a dict from columns to values, whose first column
+                determines the unprivileged groups. By default the value with the lowest share of
+                favourable labels in the training rows.
+            features: Columns to use as features. By default all other columns but those in `drop`;
+                dates and identifiers are refused.
             drop: Columns to exclude.
-            split: Column that holds "train", "valid", "test" or "central" for each row. By default rows are split as in `from_arrays`.
+            split: Column that holds "train", "valid", "test" or "central" for each row. By default
+                rows are split as in `from_arrays`.
             shares: Shares of training and validation rows; the rest is for testing.
             seed: Seed of the split.
             name: Name in results.
@@ -201,18 +217,22 @@ class Federation:
 
         Raises:
             TypeError: If `frame` is not a table.
-            ValueError: If a column is missing, cannot be used for its purpose, or the favourable label must be named.
+            ValueError: If a column is missing, cannot be used for its purpose, or the favourable
+                label must be named.
 
         Example:
             >>> import pandas as pd
-            >>> table = pd.DataFrame({"site": list("aabb"), "age": [20, 30, 40, 50], "ill": ["no", "yes", "no", "yes"]})
+            >>> columns = {"site": list("aabb"), "age": [20, 30, 40, 50], "ill": ["no", "yes"] * 2}
+            >>> table = pd.DataFrame(columns)
             >>> federation = Federation.from_frame(table, client="site", label="ill")
             >>> federation.labels, federation.encoder.features
             (('no', 'yes'), ('age',))
         """
         source = Source(frame, client, label, tuple(_listed(sensitive)), split)
         choice = ColumnChoice(None if features is None else _listed(features), _listed(drop))
-        federation = source.federation(choice, FairnessChoice(favourable, unprivileged), shares=shares, seed=seed, name=name)
+        federation = source.federation(
+            choice, FairnessChoice(favourable, unprivileged), shares=shares, seed=seed, name=name
+        )
         for sentence in many_categories(federation.encoder) if federation.encoder else ():
             warnings.warn(sentence, stacklevel=2)
         return federation
@@ -231,10 +251,21 @@ class Source(NamedTuple):
     def roles(self) -> dict[Any, str]:
         """Role of each column that has one."""
         split = {} if self.split is None else {self.split: "split"}
-        return {**dict.fromkeys(self.sensitive, "sensitive"), self.client: "client", self.label: "label", **split}
+        return {
+            **dict.fromkeys(self.sensitive, "sensitive"),
+            self.client: "client",
+            self.label: "label",
+            **split,
+        }
 
     def federation(
-        self, choice: ColumnChoice, wanted: "FairnessChoice", *, shares: tuple[float, float], seed: int, name: str
+        self,
+        choice: ColumnChoice,
+        wanted: "FairnessChoice",
+        *,
+        shares: tuple[float, float],
+        seed: int,
+        name: str,
     ) -> Federation:
         """The federation of the table; see `Federation.from_frame`."""
         try:
@@ -242,24 +273,36 @@ class Source(NamedTuple):
         except ValueError as error:
             raise self._with_others(error, choice) from None
         names = feature_columns(self.frame, self.roles, choice)
-        unused = [column for column in self.frame.columns if column not in self.roles and column not in names]
+        unused = [
+            column
+            for column in self.frame.columns
+            if column not in self.roles and column not in names
+        ]
         encoder = fit_encoder(self.frame, names, blank.train.rows, unused)
-        return replace(blank, x=encoder.encode(self.frame), encoder=encoder, partition=f"column {self.client}")
+        return replace(
+            blank, x=encoder.encode(self.frame), encoder=encoder, partition=f"column {self.client}"
+        )
 
     def _with_others(self, error: ValueError, choice: ColumnChoice) -> ValueError:
-        """An error about labels, clients or groups, joined with one about features, so that both can be corrected at once."""
+        """An error about labels, clients or groups, joined with one about features, so that both
+        can be corrected at once.
+        """
         try:
             feature_columns(self.frame, self.roles, choice)
         except (ValueError, TypeError) as other:
             return error if str(other) == str(error) else ValueError(f"{error} {other}")
         return error
 
-    def without_features(self, wanted: "FairnessChoice", *, shares: tuple[float, float], seed: int, name: str) -> Federation:
+    def without_features(
+        self, wanted: "FairnessChoice", *, shares: tuple[float, float], seed: int, name: str
+    ) -> Federation:
         """The same clients, labels and groups with one feature that is always zero."""
         check_table(self.frame, list(self.roles))
         _check_roles(self.frame, self.client, self.label, self.sensitive, self.split)
         blank = np.zeros((len(self.frame), 1), np.float32)
-        return _federation(self.sides(), x=blank, wanted=wanted, shares=shares, seed=seed, name=name)
+        return _federation(
+            self.sides(), x=blank, wanted=wanted, shares=shares, seed=seed, name=name
+        )
 
     def sides(self) -> "Sides":
         sides = Sides(
@@ -284,14 +327,24 @@ class Sides(NamedTuple):
 
 
 class FairnessChoice(NamedTuple):
-    """The favourable label and the unprivileged value. None means to derive them from the labels and the training rows."""
+    """The favourable label and the unprivileged value. None means to derive them from the labels
+    and the training rows.
+    """
 
     favourable: Any = None
     unprivileged: Any = None
     in_order: bool = False  # whether None means label number 1 and group number 0 instead
 
 
-def _federation(sides: Sides, *, x: np.ndarray, wanted: FairnessChoice, shares: tuple[float, float], seed: int, name: str) -> Federation:
+def _federation(
+    sides: Sides,
+    *,
+    x: np.ndarray,
+    wanted: FairnessChoice,
+    shares: tuple[float, float],
+    seed: int,
+    name: str,
+) -> Federation:
     _check_lengths(x, sides)
     labels, y = _labels(sides.label)
     of_clients = np.ones(len(y), bool) if sides.split is None else _stays(sides.split)
@@ -324,11 +377,17 @@ def _federation(sides: Sides, *, x: np.ndarray, wanted: FairnessChoice, shares: 
 
 
 def _fairness(
-    sides: Sides, wanted: FairnessChoice, labels: tuple[str, ...], y: np.ndarray, training_rows: np.ndarray
+    sides: Sides,
+    wanted: FairnessChoice,
+    labels: tuple[str, ...],
+    y: np.ndarray,
+    training_rows: np.ndarray,
 ) -> tuple[int, Groups]:
     """Number of the favourable label, and the groups of all rows."""
     unnamed = wanted.favourable is None and wanted.in_order
-    favourable = 1 if unnamed else favourable_label(wanted.favourable, labels, needed=bool(sides.sensitive))
+    favourable = (
+        1 if unnamed else favourable_label(wanted.favourable, labels, needed=bool(sides.sensitive))
+    )
     training = None if wanted.in_order else Training(training_rows, y == favourable)
     return favourable, groups_of(sides.sensitive, wanted.unprivileged, training)
 
@@ -337,27 +396,38 @@ def _sensitive(group: Any) -> dict[Any, TableColumn]:
     """The sensitive columns of `from_arrays`: none, one named "group", or several by name."""
     if group is None:
         return {}
-    return {name: TableColumn.of(str(name), values) for name, values in (group if isinstance(group, dict) else {"group": group}).items()}
+    return {
+        name: TableColumn.of(str(name), values)
+        for name, values in (group if isinstance(group, dict) else {"group": group}).items()
+    }
 
 
 def as_features(x: Any) -> np.ndarray:
-    """Features as an array [rows, ...] of finite numbers. Floats, and arrays with two axes, become float32.
+    """Features as an array [rows, ...] of finite numbers. Floats, and arrays with two axes, become
+    float32.
 
     The result is a copy, unless `x` is a memory-mapped file that needs no conversion.
     """
     mapped, x = isinstance(x, np.memmap), np.asarray(x)
     if x.ndim < 2:
-        raise ValueError(f"x must have one row per example, [rows, features] or more axes, got shape {x.shape}. Try x.reshape(-1, 1).")
+        raise ValueError(
+            f"x must have one row per example, [rows, features] or more axes, got shape {x.shape}."
+            " Try x.reshape(-1, 1)."
+        )
     if x.dtype.kind not in "fiub":
-        raise TypeError(f"x must hold numbers, got dtype {x.dtype}. Federation.from_frame turns a table's words into numbers.")
+        raise TypeError(
+            f"x must hold numbers, got dtype {x.dtype}. Federation.from_frame turns a table's words"
+            " into numbers."
+        )
     with np.errstate(over="ignore"):
         x = x.astype(np.float32 if x.ndim == 2 or x.dtype.kind == "f" else x.dtype, copy=not mapped)
     for start in range(0, len(x), CHECKED_ROWS):  # of large data, not all at once
         broken = ~np.isfinite(x[start : start + CHECKED_ROWS]).all(axis=tuple(range(1, x.ndim)))
         if broken.any():
             raise ValueError(
-                f"Features must be finite in float32, but row {start + int(broken.argmax())} (counting from 0) holds NaN, infinity or a "
-                "huge number. Impute, scale or drop these rows; Federation.from_frame does it for tables."
+                f"Features must be finite in float32, but row {start + int(broken.argmax())}"
+                " (counting from 0) holds NaN, infinity or a huge number. Impute, scale or drop"
+                " these rows; Federation.from_frame does it for tables."
             )
     return x
 
@@ -372,13 +442,15 @@ def _labels(column: TableColumn) -> tuple[tuple[str, ...], np.ndarray]:
         broken = (raw := column.numbers()) != np.floor(raw)
         if broken.any():
             raise ValueError(
-                f"{column.what} must hold classes (words or whole numbers), but row {int(broken.argmax())} (counting from 0) holds "
-                f"{raw[broken][0]:g}. Cut a quantity that is to be predicted into classes first."
+                f"{column.what} must hold classes (words or whole numbers), but row"
+                f" {int(broken.argmax())} (counting from 0) holds {raw[broken][0]:g}. Cut a"
+                " quantity that is to be predicted into classes first."
             )
     labels, y = column.classes()
     if len(labels) < 2:
         raise ValueError(
-            f"{column.what} must hold at least two classes, got only {', '.join(map(repr, labels))}. Check that it is the label."
+            f"{column.what} must hold at least two classes, got only"
+            f" {', '.join(map(repr, labels))}. Check that it is the label."
         )
     _refuse_many(column.what, len(labels))
     return labels, y
@@ -386,7 +458,10 @@ def _labels(column: TableColumn) -> tuple[tuple[str, ...], np.ndarray]:
 
 def _refuse_many(what: str, count: int) -> None:
     if count > MOST_CLASSES:
-        raise ValueError(f"{what} must have at most {MOST_CLASSES} different values, got {count}. Cut it into fewer classes first.")
+        raise ValueError(
+            f"{what} must have at most {MOST_CLASSES} different values, got {count}. Cut it into"
+            " fewer classes first."
+        )
 
 
 def _stays(split: TableColumn) -> np.ndarray:
@@ -396,7 +471,10 @@ def _stays(split: TableColumn) -> np.ndarray:
     strange = ~np.isin(words, [*SPLITS, CENTRAL])
     if strange.any():
         row = int(strange.argmax())
-        raise ValueError(f"{split.what} must hold train, valid, test or central; row {row} (counting from 0) holds {words[row]!r}.")
+        raise ValueError(
+            f"{split.what} must hold train, valid, test or central; row {row} (counting from 0)"
+            f" holds {words[row]!r}."
+        )
     if (words == CENTRAL).all():
         raise ValueError(f"{split.what} must hold train for some rows; all of them hold central.")
     return words != CENTRAL
@@ -406,16 +484,30 @@ def _check_roles(frame: Any, client: Any, label: Any, sensitive: Sequence[Any], 
     if len(frame) == 0:
         raise ValueError("The table must have at least one row; it is empty.")
     if label in (client, split, *sensitive):
-        raise ValueError(f"The label {label!r} must be a column of its own, not also the client, sensitive or split column.")
+        raise ValueError(
+            f"The label {label!r} must be a column of its own, not also the client, sensitive or"
+            " split column."
+        )
     if split is not None and split in (client, *sensitive):
-        raise ValueError(f"The split {split!r} must be a column of its own, not also the client or a sensitive column.")
+        raise ValueError(
+            f"The split {split!r} must be a column of its own, not also the client or a sensitive"
+            " column."
+        )
 
 
 def _check_lengths(x: np.ndarray, sides: Sides) -> None:
-    columns = [sides.label, sides.client, *sides.sensitive.values(), *([] if sides.split is None else [sides.split])]
+    columns = [
+        sides.label,
+        sides.client,
+        *sides.sensitive.values(),
+        *([] if sides.split is None else [sides.split]),
+    ]
     lengths = {"x": len(x)} | {c.what: len(c.values) for c in columns}
     if len(set(lengths.values())) != 1:
-        raise ValueError(f"There must be one entry per row everywhere, got {', '.join(f'{n} for {w}' for w, n in lengths.items())}.")
+        raise ValueError(
+            "There must be one entry per row everywhere, got"
+            f" {', '.join(f'{n} for {w}' for w, n in lengths.items())}."
+        )
     if len(x) == 0:
         raise ValueError("A federation must have at least one row, got none.")
 
@@ -426,12 +518,15 @@ SIDES = ("unprivileged", "privileged")
 
 
 def sides(census: Census, method: str) -> np.ndarray:
-    """Whether each group is on the unprivileged and on the privileged side. Refuses a side without training rows. bool [2, groups]"""
+    """Whether each group is on the unprivileged and on the privileged side. Refuses a side without
+    training rows. bool [2, groups]
+    """
     groups = census.cells.shape[1]
     require(
         groups > 1,
-        f"{method} compares groups of people, but this federation has only one group. Name a sensitive column (--sensitive of the "
-        "command, `sensitive` of Federation.from_frame, `group` of Federation.from_arrays) or choose data that have one.",
+        f"{method} compares groups of people, but this federation has only one group. Name a"
+        " sensitive column (--sensitive of the command, `sensitive` of Federation.from_frame,"
+        " `group` of Federation.from_arrays) or choose data that have one.",
     )
     unprivileged = np.isin(np.arange(groups), census.unprivileged)
     sides = np.stack([unprivileged, ~unprivileged])
@@ -439,20 +534,27 @@ def sides(census: Census, method: str) -> np.ndarray:
     for side, groups_of_side in zip(SIDES, sides, strict=True):
         require(
             bool(rows[groups_of_side].sum() > 0),
-            f"{method} compares unprivileged people with all others, but no training row belongs to a person who is {side}. "
-            f"{len(set(census.unprivileged))} of {groups} groups are unprivileged: check which.",
+            f"{method} compares unprivileged people with all others, but no training row belongs to"
+            f" a person who is {side}. {len(set(census.unprivileged))} of {groups} groups are"
+            " unprivileged: check which.",
         )
     return sides
 
 
 def unprivileged_words(federation: Federation) -> str:
-    """The unprivileged value of every sensitive column; the column that determines the unprivileged groups comes first."""
+    """The unprivileged value of every sensitive column; the column that determines the unprivileged
+    groups comes first.
+    """
     columns = {a.name: _groups_of(a) for a in federation.attributes}
-    decider = next((a for a in federation.attributes if columns[a.name] == set(federation.unprivileged)), None)
+    decider = next(
+        (a for a in federation.attributes if columns[a.name] == set(federation.unprivileged)), None
+    )
     if decider is None:
         names = [federation.groups[g] for g in federation.unprivileged]
         return ", ".join(names) if len(names) < 3 else f"{len(names)} groups"
-    others = [f"{a.name}={a.values[a.unprivileged]}" for a in federation.attributes if a is not decider]
+    others = [
+        f"{a.name}={a.values[a.unprivileged]}" for a in federation.attributes if a is not decider
+    ]
     first = f"{decider.name}={decider.values[decider.unprivileged]}"
     return f"{first} (compared here), {', '.join(others)}" if others else first
 
@@ -463,21 +565,36 @@ def _groups_of(attribute: Attribute) -> set[int]:
 
 
 def side_facts(federation: Federation, assumed: Collection[str] = ()) -> list[Fact]:
-    """Lines about the favourable label and the unprivileged people, with their rates of that label in the training rows.
+    """Lines about the favourable label and the unprivileged people, with their rates of that label
+    in the training rows.
 
-    `assumed` names what the user did not state ("favourable", or sensitive columns); the lines then say how to change it.
+    `assumed` names what the user did not state ("favourable", or sensitive columns); the lines then
+    say how to change it.
     """
     if not federation.attributes:
         return []
-    label, cells = federation.labels[federation.favourable], federation.census().cells.sum(0)  # [groups, labels]
+    # [groups, labels]
+    label, cells = federation.labels[federation.favourable], federation.census().cells.sum(0)
     change = "assumed; change it with --favourable" if "favourable" in assumed else ""
     facts = [Fact("favourable", f"the label {label!r}" + (f" ({change})" if change else ""))]
     for a in federation.attributes:
         unprivileged = np.isin(np.arange(len(cells)), list(_groups_of(a)))
-        shares = [_share(cells[side], federation.favourable) for side in (unprivileged, ~unprivileged)]
+        shares = [
+            _share(cells[side], federation.favourable) for side in (unprivileged, ~unprivileged)
+        ]
         value = f"{a.name}={a.values[a.unprivileged]}"
-        change = f" (assumed, because it has the lowest share; change it with --unprivileged {a.name}=VALUE)" if a.name in assumed else ""
-        facts.append(Fact("unprivileged", f"{value}: {shares[0]} of them are {label!r}, {shares[1]} of all others{change}"))
+        change = (
+            " (assumed, because it has the lowest share; change it with --unprivileged"
+            f" {a.name}=VALUE)"
+            if a.name in assumed
+            else ""
+        )
+        facts.append(
+            Fact(
+                "unprivileged",
+                f"{value}: {shares[0]} of them are {label!r}, {shares[1]} of all others{change}",
+            )
+        )
     return facts
 
 

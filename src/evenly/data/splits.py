@@ -37,20 +37,34 @@ class Ragged(NamedTuple):
         """The lists of the clients with these numbers, in this order."""
         counts = self.offsets[clients + 1] - self.offsets[clients]
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return Ragged(self.rows[np.repeat(self.offsets[clients] - offsets[:-1], counts) + np.arange(offsets[-1])], offsets)
+        return Ragged(
+            self.rows[
+                np.repeat(self.offsets[clients] - offsets[:-1], counts) + np.arange(offsets[-1])
+            ],
+            offsets,
+        )
 
     @staticmethod
     def from_lists(lists: Sequence[np.ndarray]) -> "Ragged":
         """Lists of row numbers, one for each client."""
         offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in lists])]).astype(np.int64)
-        return Ragged(np.concatenate(lists).astype(np.int32) if lists else np.zeros(0, np.int32), offsets)
+        return Ragged(
+            np.concatenate(lists).astype(np.int32) if lists else np.zeros(0, np.int32), offsets
+        )
 
 
-def split_rows(owner: np.ndarray, clients: int, *, shares: tuple[float, float], seed: int) -> tuple[Ragged, Ragged, Ragged]:
-    """Shuffle each client's rows and cut them at floor(share * n), with at least one training row."""
+def split_rows(
+    owner: np.ndarray, clients: int, *, shares: tuple[float, float], seed: int
+) -> tuple[Ragged, Ragged, Ragged]:
+    """Shuffle each client's rows and cut them at floor(share * n), with at least one
+    training row.
+    """
     first, second = shares
     if not (0 < first <= 1 and second >= 0 and first + second <= 1 + 1e-9):
-        raise ValueError(f"shares must be (train, valid) with 0 < train and train + valid at most 1, got {shares}.")
+        raise ValueError(
+            "shares must be (train, valid) with 0 < train and train + valid at most 1, got"
+            f" {shares}."
+        )
     draws = Draws(seed, "split")
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(clients + 1))
@@ -61,32 +75,53 @@ def split_rows(owner: np.ndarray, clients: int, *, shares: tuple[float, float], 
     return cut_rows(rows, np.diff(bounds), shares)
 
 
-def cut_rows(rows: np.ndarray, counts: np.ndarray, shares: tuple[float, float]) -> tuple[Ragged, Ragged, Ragged]:
-    """Cut rows, which are ordered by client with `counts` rows each, at floor(share * n), with at least one training row."""
+def cut_rows(
+    rows: np.ndarray, counts: np.ndarray, shares: tuple[float, float]
+) -> tuple[Ragged, Ragged, Ragged]:
+    """Cut rows, which are ordered by client with `counts` rows each, at floor(share * n), with at
+    least one training row.
+    """
     # Rounded first: 0.8 + 0.1 is a hair under 0.9 in binary and would cut one row early.
-    first, second = (np.floor(np.round(share * counts, 9)).astype(np.int64) for share in (shares[0], sum(shares)))
+    first, second = (
+        np.floor(np.round(share * counts, 9)).astype(np.int64) for share in (shares[0], sum(shares))
+    )
     first = np.minimum(np.maximum(first, 1), counts)
     second = np.maximum(first, second)
     return dealt_rows(rows, (first, second - first, counts - second))
 
 
-def dealt_rows(rows: np.ndarray, counts: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[Ragged, Ragged, Ragged]:
-    """Cut rows, which are ordered by client: `counts` are each client's numbers of training, validation and test rows, in this order."""
-    part = np.repeat(np.tile(np.arange(3, dtype=np.int8), len(counts[0])), np.stack(counts, axis=1).ravel())
+def dealt_rows(
+    rows: np.ndarray, counts: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> tuple[Ragged, Ragged, Ragged]:
+    """Cut rows, which are ordered by client: `counts` are each client's numbers of training,
+    validation and test rows, in this order.
+    """
+    part = np.repeat(
+        np.tile(np.arange(3, dtype=np.int8), len(counts[0])), np.stack(counts, axis=1).ravel()
+    )
     train, valid, test = (
-        Ragged(rows[part == i].astype(np.int32), np.concatenate([[0], np.cumsum(own)]).astype(np.int64)) for i, own in enumerate(counts)
+        Ragged(
+            rows[part == i].astype(np.int32), np.concatenate([[0], np.cumsum(own)]).astype(np.int64)
+        )
+        for i, own in enumerate(counts)
     )
     return train, valid, test
 
 
-def given_rows(owner: np.ndarray, names: Sequence[str], split: np.ndarray) -> tuple[Ragged, Ragged, Ragged]:
-    """Rows of each client in each split, as the table's split column states, in the order of the table."""
+def given_rows(
+    owner: np.ndarray, names: Sequence[str], split: np.ndarray
+) -> tuple[Ragged, Ragged, Ragged]:
+    """Rows of each client in each split, as the table's split column states, in the order of the
+    table.
+    """
 
     def part(name: str) -> Ragged:
         rows = np.flatnonzero(split == name)
         rows = rows[np.argsort(owner[rows], kind="stable")]
         counts = np.bincount(owner[rows], minlength=len(names))
-        return Ragged(rows.astype(np.int32), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+        return Ragged(
+            rows.astype(np.int32), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        )
 
     train, valid, test = (part(name) for name in SPLITS)
     if (train.counts == 0).any():

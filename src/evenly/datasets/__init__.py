@@ -1,4 +1,6 @@
-"""Data sets, one module per family. `DATASETS` has a card for each, by name. Only this package uses the network."""
+"""Data sets, one module per family. `DATASETS` has a card for each, by name. Only this package uses
+the network.
+"""
 
 from evenly.datasets.acs_income import CARD as _ACS_INCOME
 from evenly.datasets.acs_income import acs_income
@@ -11,7 +13,18 @@ from evenly.datasets.cifar import CINIC10_CARD as _CINIC10
 from evenly.datasets.cifar import cifar10, cifar100, cinic10
 from evenly.datasets.compas import CARD as _COMPAS
 from evenly.datasets.compas import compas
-from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, MissingData, Sizes, check, data_folder, fetch, locate
+from evenly.datasets.files import (
+    Content,
+    DataError,
+    DataFile,
+    DatasetCard,
+    MissingData,
+    Sizes,
+    check,
+    data_folder,
+    fetch,
+    locate,
+)
 from evenly.datasets.leaf import FEMNIST_CARD as _FEMNIST
 from evenly.datasets.leaf import SENT140_CARD as _SENT140
 from evenly.datasets.leaf import femnist, sent140
@@ -32,10 +45,11 @@ from evenly.datasets.vehicle import vehicle
 from evenly.registry import add
 
 __all__ = [
-    "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes", "acs_income", "adult", "adult_sex", "check",
-    "cifar10", "cifar100", "cinic10", "compas", "data_folder", "fair_mnist_rotate", "fashion_mnist", "femnist", "fetch", "locate",
-    "mnist", "register", "sent140", "shakespeare", "stackoverflow", "synthetic", "synthetic_census", "synthetic_crowd",
-    "vehicle",
+    "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes",
+    "acs_income", "adult", "adult_sex", "check", "cifar10", "cifar100", "cinic10", "compas",
+    "data_folder", "fair_mnist_rotate", "fashion_mnist", "femnist", "fetch", "locate", "mnist",
+    "register", "sent140", "shakespeare", "stackoverflow", "synthetic", "synthetic_census",
+    "synthetic_crowd", "vehicle",
 ]  # fmt: skip
 
 _SYNTHETIC = DatasetCard(
@@ -46,20 +60,39 @@ _SYNTHETIC = DatasetCard(
     papers=("q-FFL", "p-FFL"),
     licence="Made here",
     provenance="Drawn as in Appendix E of q-FFL.",
-    citation="Li, Sanjabi, Beirami, Smith: Fair resource allocation in federated learning. ICLR 2020.",
+    citation=(
+        "Li, Sanjabi, Beirami, Smith: Fair resource allocation in federated learning. ICLR 2020."
+    ),
 )
 
 DATASETS: dict[str, DatasetCard] = {
     card.name: card
     for card in (
-        _SYNTHETIC, _SYNTHETIC_CENSUS, _SYNTHETIC_CROWD, _ADULT, _ADULT_SEX, _COMPAS, _ACS_INCOME, _FASHION_MNIST, _MNIST,
-        _FAIR_MNIST_ROTATE, _VEHICLE, _SHAKESPEARE, _CIFAR10, _CIFAR100, _CINIC10, _FEMNIST, _SENT140, _STACKOVERFLOW,
+        _SYNTHETIC,
+        _SYNTHETIC_CENSUS,
+        _SYNTHETIC_CROWD,
+        _ADULT,
+        _ADULT_SEX,
+        _COMPAS,
+        _ACS_INCOME,
+        _FASHION_MNIST,
+        _MNIST,
+        _FAIR_MNIST_ROTATE,
+        _VEHICLE,
+        _SHAKESPEARE,
+        _CIFAR10,
+        _CIFAR100,
+        _CINIC10,
+        _FEMNIST,
+        _SENT140,
+        _STACKOVERFLOW,
     )
-}  # fmt: skip
+}
 
 
 def register(card: DatasetCard, *, replace: bool = False) -> None:
-    """Register a data set of your own under the name on its card, for commands and experiment files.
+    """Register a data set of your own under the name on its card, for commands and experiment
+    files.
 
     Args:
         card: Name, loader and description of the data set.

@@ -1,4 +1,6 @@
-"""ACS Income: predict whether a person in the US earns above a threshold; every state is a client."""
+"""ACS Income: predict whether a person in the US earns above a threshold; every state is
+a client.
+"""
 
 import bz2
 import csv
@@ -28,11 +30,13 @@ from evenly.notation import unknown
 from evenly.randomness import Draws
 from evenly.records import replace, require
 
-# The files of ACSIncome: one table per US state, from a public repository or, for those who have it, from the Census Bureau.
+# The files of ACSIncome: one table per US state, from a public repository or, for those who have
+# it, from the Census Bureau.
 #
-# FeDa4Fair (Heilmann et al. 2025) publishes the rows that folktables makes of the 2018 census sample, one CSV file a state. Only the
-# states that it left as they were are taken here; it thin_targets 12 others on purpose, and CA, FL, NY and TX are too large for the place
-# where these were found.
+# FeDa4Fair (Heilmann et al. 2025) publishes the rows that folktables makes of the 2018 census
+# sample, one CSV file a state. Only the states that it left as they were are taken here; it
+# thin_targets 12 others on purpose, and CA, FL, NY and TX are too large for the place where these
+# were found.
 
 FOLDER = "acs_income_2018"
 URL = "https://raw.githubusercontent.com/xheilmann/FeDa4Fair/4fb955679ed0949fcf5001106340e29441638886/src/FeDa4Fair/data/cross_silo_value_final/"
@@ -74,21 +78,29 @@ VT 01d934cd67ba4f3c1649ee17a3aadcffeeba93e8b7ff2982ca6abe7b6e5ee43d 99a2ce26592d
 WA 365200dc388c9f40281fa38dcb8a31dbff6b39041a3a18297efeba0e6a209cde d8cef5de8976c90a6cb905cba52c1f24f8e4a7111f4e91ed58e8ce10db4cb5fc
 WI dae338366d6a8d17010d7ca237ed504374f153496665cf40bf0aa2c10a19c23f c4c54ed6a7d7e184e1723c91f5721ddbcf55a78cfaad760425ac3cc809aa9381
 WY 627ce3153c68f23092d77291516eb6d0e1250985cd7868af928282817efe9fff 8174eb37127a5ba2a9b0270595a957fd0b0aaa17d1756b95b4344654a8d5c0ac
-"""
+"""  # noqa: E501
 
 # Two digits of the Census Bureau for each state, which its file names carry.
 CODES = {
-    "AL": 1, "AK": 2, "AZ": 4, "AR": 5, "CA": 6, "CO": 8, "CT": 9, "DE": 10, "FL": 12, "GA": 13, "HI": 15, "ID": 16, "IL": 17, "IN": 18,
-    "IA": 19, "KS": 20, "KY": 21, "LA": 22, "ME": 23, "MD": 24, "MA": 25, "MI": 26, "MN": 27, "MS": 28, "MO": 29, "MT": 30, "NE": 31,
-    "NV": 32, "NH": 33, "NJ": 34, "NM": 35, "NY": 36, "NC": 37, "ND": 38, "OH": 39, "OK": 40, "OR": 41, "PA": 42, "RI": 44, "SC": 45,
-    "SD": 46, "TN": 47, "TX": 48, "UT": 49, "VT": 50, "VA": 51, "WA": 53, "WV": 54, "WI": 55, "WY": 56, "PR": 72,
+    "AL": 1, "AK": 2, "AZ": 4, "AR": 5, "CA": 6, "CO": 8, "CT": 9, "DE": 10, "FL": 12, "GA": 13,
+    "HI": 15, "ID": 16, "IL": 17, "IN": 18, "IA": 19, "KS": 20, "KY": 21, "LA": 22, "ME": 23,
+    "MD": 24, "MA": 25, "MI": 26, "MN": 27, "MS": 28, "MO": 29, "MT": 30, "NE": 31, "NV": 32,
+    "NH": 33, "NJ": 34, "NM": 35, "NY": 36, "NC": 37, "ND": 38, "OH": 39, "OK": 40, "OR": 41,
+    "PA": 42, "RI": 44, "SC": 45, "SD": 46, "TN": 47, "TX": 48, "UT": 49, "VT": 50, "VA": 51,
+    "WA": 53, "WV": 54, "WI": 55, "WY": 56, "PR": 72,
 }  # fmt: skip
 
 
 def _file(state: str, ending: str, digest: str, urls: tuple[str, ...] = ()) -> DataFile:
     content = Content(f"sha256:{digest}")
     what = f"ACSIncome 2018, {state}"
-    return DataFile(path=f"{FOLDER}/{state}.{ending}", what=what, contents=(content,), urls=urls, dataset="acs-income")
+    return DataFile(
+        path=f"{FOLDER}/{state}.{ending}",
+        what=what,
+        contents=(content,),
+        urls=urls,
+        dataset="acs-income",
+    )
 
 
 def _published() -> tuple[dict[str, DataFile], dict[str, DataFile]]:
@@ -109,25 +121,58 @@ def census_file(state: str) -> DataFile:
     name = f"psam_p{CODES[state]:02d}.csv"
     page = "https://www2.census.gov/programs-surveys/acs/data/pums/2018/1-Year/"
     by_hand = f"unpack {name} from {page}csv_p{state.lower()}.zip (2018, 1-year, people)."
-    return DataFile(path=f"{FOLDER}/{name}", what=f"census sample 2018, people of {state}", by_hand=by_hand, dataset="acs-income")
+    return DataFile(
+        path=f"{FOLDER}/{name}",
+        what=f"census sample 2018, people of {state}",
+        by_hand=by_hand,
+        dataset="acs-income",
+    )
 
 
-# Rows of ACSIncome from a state's file: FeDa4Fair's, or the Census Bureau's own with folktables' filters.
+# Rows of ACSIncome from a state's file: FeDa4Fair's, or the Census Bureau's own with folktables'
+# filters.
 
-COLUMNS: tuple[str, ...] = ("AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P", "PINCP")
-# The census's nine races as FeDa4Fair's five: White, Black, Asian, American Indian or Alaska Native, other or several.
+COLUMNS: tuple[str, ...] = (
+    "AGEP",
+    "COW",
+    "SCHL",
+    "MAR",
+    "OCCP",
+    "POBP",
+    "RELP",
+    "WKHP",
+    "SEX",
+    "RAC1P",
+    "PINCP",
+)
+# The census's nine races as FeDa4Fair's five: White, Black, Asian, American Indian or Alaska
+# Native, other or several.
 RACE_CODES = np.array([0, 1, 2, 4, 4, 4, 3, 5, 5, 5], np.float32)
 EMPTY = -1  # stands for a cell without a number, as in folktables
 
 
 @read_once
 def read_published(path: Path) -> np.ndarray:
-    """Return the columns of FeDa4Fair's CSV file, packed or not, float32 [columns, rows]. Income is 0 or 1."""
+    """Return the columns of FeDa4Fair's CSV file, packed or not, float32 [columns, rows]. Income is
+    0 or 1.
+    """
     content = path.read_bytes()
-    header, _, body = (bz2.decompress(content) if path.suffix == ".bz2" else content).partition(b"\n")
+    header, _, body = (bz2.decompress(content) if path.suffix == ".bz2" else content).partition(
+        b"\n"
+    )
     if header.strip().decode("utf-8", "replace").split(",") != list(COLUMNS):
-        raise DataError(f"{path}: the header must be {','.join(COLUMNS)}, got {header[:100].decode('utf-8', 'replace')!r}.")
-    cells = body.replace(b"True", b"1").replace(b"False", b"0").replace(b"\r", b"").strip().replace(b"\n", b",").split(b",")
+        raise DataError(
+            f"{path}: the header must be {','.join(COLUMNS)}, got"
+            f" {header[:100].decode('utf-8', 'replace')!r}."
+        )
+    cells = (
+        body.replace(b"True", b"1")
+        .replace(b"False", b"0")
+        .replace(b"\r", b"")
+        .strip()
+        .replace(b"\n", b",")
+        .split(b",")
+    )
     try:
         return np.array(cells, np.float32).reshape(-1, len(COLUMNS)).T
     except ValueError as error:
@@ -136,10 +181,11 @@ def read_published(path: Path) -> np.ndarray:
 
 @read_once
 def read_census(path: Path) -> np.ndarray:
-    """Return the same columns of the Census Bureau's file of a state's people, float32 [columns, rows].
+    """Return the same columns of the Census Bureau's file of a state's people, float32 [columns,
+    rows].
 
-    The filters are those of folktables: people older than 16 with an income above 100 dollars, working hours and a sampling weight
-    of at least 1.
+    The filters are those of folktables: people older than 16 with an income above 100 dollars,
+    working hours and a sampling weight of at least 1.
     """
     used = (*COLUMNS, "PWGTP")
     with open(path, newline="", encoding="utf-8-sig") as stream:
@@ -147,11 +193,18 @@ def read_census(path: Path) -> np.ndarray:
         header = next(lines, [])
         absent = [name for name in used if name not in header]
         if absent:
-            raise DataError(f"{path}: the header must name {', '.join(absent)}, but it does not. Use a 2018 file of people.")
+            raise DataError(
+                f"{path}: the header must name {', '.join(absent)}, but it does not. Use a 2018"
+                " file of people."
+            )
         places = [header.index(name) for name in used]
         people = [[float(line[place] or EMPTY) for place in places] for line in lines if line]
-    table: dict[str, np.ndarray] = dict(zip(used, np.array(people, np.float32).reshape(-1, len(used)).T, strict=True))
-    adults = (table["AGEP"] > 16) & (table["PINCP"] > 100) & (table["WKHP"] > 0) & (table["PWGTP"] >= 1)
+    table: dict[str, np.ndarray] = dict(
+        zip(used, np.array(people, np.float32).reshape(-1, len(used)).T, strict=True)
+    )
+    adults = (
+        (table["AGEP"] > 16) & (table["PINCP"] > 100) & (table["WKHP"] > 0) & (table["PWGTP"] >= 1)
+    )
     table["PINCP"] = table["PINCP"] > 50_000
     table["MAR"] = np.where(table["MAR"] == 1, 1, 2)
     table["RAC1P"] = RACE_CODES[table["RAC1P"].astype(int)]
@@ -160,27 +213,54 @@ def read_census(path: Path) -> np.ndarray:
 
 # ACSIncome 2018: income above 50,000 dollars from the US census sample; every state is a client.
 #
-# Ding, Hardt, Miller, Schmidt, "Retiring Adult: New Datasets for Fair Machine Learning" (NeurIPS 2021) define the task: people older
-# than 16 with an income above 100 dollars, at least one usual working hour a week and a sampling weight, and ten columns about them.
-# Here the rows come from FeDa4Fair's files (35 states), or from the Census Bureau's own files.
+# Ding, Hardt, Miller, Schmidt, "Retiring Adult: New Datasets for Fair Machine Learning" (NeurIPS
+# 2021) define the task: people older than 16 with an income above 100 dollars, at least one usual
+# working hour a week and a sampling weight, and ten columns about them. Here the rows come from
+# FeDa4Fair's files (35 states), or from the Census Bureau's own files.
 #
-# Columns become 57 features: age, schooling (its 24 levels in order) and weekly hours are standardised with the training rows of all
-# clients together; the class of work (8), marriage, the relation to the householder (6), sex, race (5), the major group of the
-# occupation (25) and the part of the world of birth (8) are 0/1 features. The hundreds of codes of occupation and birthplace would
-# otherwise be as many columns.
+# Columns become 57 features: age, schooling (its 24 levels in order) and weekly hours are
+# standardised with the training rows of all clients together; the class of work (8), marriage, the
+# relation to the householder (6), sex, race (5), the major group of the occupation (25) and the
+# part of the world of birth (8) are 0/1 features. The hundreds of codes of occupation and
+# birthplace would otherwise be as many columns.
 
 NUMBERS = ("AGEP", "SCHL", "WKHP")
 # The first code of each class; codes below it belong to the class before.
 FIRST = {
     "COW": (1, 2, 3, 4, 5, 6, 7, 8),
-    "RELP": (0, 1, 2, 5, 11, 16),  # householder, spouse, child, other relative, no relative, group quarters
+    # householder, spouse, child, other relative, no relative, group quarters
+    "RELP": (0, 1, 2, 5, 11, 16),
     "RAC1P": (1, 2, 3, 4, 5),
     "OCCP": (
-        0, 500, 800, 1005, 1305, 1600, 2001, 2100, 2205, 2600, 3000, 3600, 3700, 4000, 4200, 4330, 4700, 5000, 6005, 6200, 6800, 7000,
-        7700, 9005, 9800,
+        0,
+        500,
+        800,
+        1005,
+        1305,
+        1600,
+        2001,
+        2100,
+        2205,
+        2600,
+        3000,
+        3600,
+        3700,
+        4000,
+        4200,
+        4330,
+        4700,
+        5000,
+        6005,
+        6200,
+        6800,
+        7000,
+        7700,
+        9005,
+        9800,
     ),
-    "POBP": (1, 60, 100, 200, 300, 303, 400, 500),  # US, its islands, Europe, Asia, Northern and Latin America, Africa, Oceania
-}  # fmt: skip
+    # US, its islands, Europe, Asia, Northern and Latin America, Africa, Oceania
+    "POBP": (1, 60, 100, 200, 300, 303, 400, 500),
+}
 RACES = ("White", "Black", "Asian", "American Indian or Alaska Native", "other or several")
 SENSITIVE = ("sex", "race", "sex,race")
 SOURCES = ("feda4fair", "census")
@@ -199,33 +279,51 @@ def acs_income(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Return one client per state ("AL,CO" or a list; "": all), with 80/10/10 training, validation and test rows.
+    """Return one client per state ("AL,CO" or a list; "": all), with 80/10/10 training, validation
+    and test rows.
 
-    `rows_per_state` rows of each state are drawn by `seed` (0: all). `sensitive` is "sex", "race" or "sex,race" (intersections, with
-    women as the unprivileged group). `races` is 2, White people and all others, or the 5 of the files; all but White people are
-    unprivileged. `source` "census" reads the Census Bureau's files. `drop_sensitive` removes the sensitive columns from the features.
+    `rows_per_state` rows of each state are drawn by `seed` (0: all). `sensitive` is "sex", "race"
+    or "sex,race" (intersections, with women as the unprivileged group). `races` is 2, White people
+    and all others, or the 5 of the files; all but White people are unprivileged. `source` "census"
+    reads the Census Bureau's files. `drop_sensitive` removes the sensitive columns from the
+    features.
     """
     if sensitive not in SENSITIVE:
         raise unknown("sensitive column", sensitive, SENSITIVE)
     require(races in (2, len(RACES)), f"acs-income: races must be 2 or {len(RACES)}, got {races}.")
-    require(rows_per_state >= 0, f"acs-income: rows_per_state must be at least 0 (0: all rows), got {rows_per_state}.")
+    require(
+        rows_per_state >= 0,
+        f"acs-income: rows_per_state must be at least 0 (0: all rows), got {rows_per_state}.",
+    )
     names = select_states(states, source)
     draws = Draws(seed, "rows")
-    tables = [_sample(read_state(name, source), rows_per_state, draws.at(CODES[name])) for name in names]
+    tables = [
+        _sample(read_state(name, source), rows_per_state, draws.at(CODES[name])) for name in names
+    ]
     table = dict(zip(COLUMNS, np.concatenate(tables, axis=1), strict=True))
     owner = np.repeat(np.arange(len(names)), [t.shape[1] for t in tables])
     blank = np.zeros((len(owner), 1), np.float32)
-    rows = Rows(blank, table["PINCP"].astype(np.int32), ("<=50K", ">50K"), "acs-income").grouped(_groups(table, sensitive, races))
+    rows = Rows(blank, table["PINCP"].astype(np.int32), ("<=50K", ">50K"), "acs-income").grouped(
+        _groups(table, sensitive, races)
+    )
     federation = natural(rows, owner, names=names, shares=(train, valid), split_seed=split_seed)
-    return replace(federation, x=features(table, sensitive if drop_sensitive else "", federation.train.rows))
+    return replace(
+        federation, x=features(table, sensitive if drop_sensitive else "", federation.train.rows)
+    )
 
 
 def select_states(states: str | Sequence[str], source: str) -> list[str]:
-    """Return the given states in order. Without any, return all states of the source (for the Census Bureau: those with a file)."""
+    """Return the given states in order. Without any, return all states of the source (for the
+    Census Bureau: those with a file).
+    """
     if source not in SOURCES:
         raise unknown("source", source, SOURCES)
     every = PLAIN if source == "feda4fair" else CODES
-    names = [word.strip() for word in states.split(",") if word.strip()] if isinstance(states, str) else list(states)
+    names = (
+        [word.strip() for word in states.split(",") if word.strip()]
+        if isinstance(states, str)
+        else list(states)
+    )
     for name in names:
         if name not in every:
             raise unknown("state", str(name), every)
@@ -247,12 +345,20 @@ def read_state(name: str, source: str) -> np.ndarray:
 
 
 def features(table: dict[str, np.ndarray], dropped: str, training: np.ndarray) -> np.ndarray:
-    """Return the features, float32 [rows, 57] or fewer. A code below the first class of its column belongs to no class."""
-    columns: list[np.ndarray] = [standardise(np.stack([table[name] for name in NUMBERS], axis=1), training), (table["MAR"] == 1)[:, None]]
+    """Return the features, float32 [rows, 57] or fewer. A code below the first class of its column
+    belongs to no class.
+    """
+    columns: list[np.ndarray] = [
+        standardise(np.stack([table[name] for name in NUMBERS], axis=1), training),
+        (table["MAR"] == 1)[:, None],
+    ]
     columns += [] if "sex" in dropped else [(table["SEX"] == 2)[:, None]]
     for name, first in FIRST.items():
         if not (name == "RAC1P" and "race" in dropped):
-            columns.append((np.searchsorted(first, table[name], side="right") - 1)[:, None] == np.arange(len(first)))
+            columns.append(
+                (np.searchsorted(first, table[name], side="right") - 1)[:, None]
+                == np.arange(len(first))
+            )
     return np.concatenate(columns, axis=1, dtype=np.float32, casting="unsafe")
 
 
@@ -263,7 +369,10 @@ def _groups(table: dict[str, np.ndarray], sensitive: str, races: int) -> Groups:
         if races == 2
         else Sensitive("race", RACES, table["RAC1P"].astype(np.int32) - 1, RACES.index("Black"))
     )
-    parts = {"sex": Sensitive("sex", ("Female", "Male"), (table["SEX"] == 1).astype(np.int32)), "race": race}
+    parts = {
+        "sex": Sensitive("sex", ("Female", "Male"), (table["SEX"] == 1).astype(np.int32)),
+        "race": race,
+    }
     groups = cross([parts[name] for name in sensitive.split(",")], sensitive.split(",")[0])
     others = tuple(g for g, name in enumerate(groups.names) if name != "White")
     return groups._replace(unprivileged=others) if sensitive == "race" else groups
@@ -279,16 +388,37 @@ CARD = DatasetCard(
     title="Census income 2018; every US state is a client, sex and race are the groups",
     load=acs_income,
     layouts=LAYOUTS,
-    licence="Census microdata are in the US public domain; the repository that holds these files is GPL-3.",
-    provenance="US Census Bureau, American Community Survey 2018 (1-year sample), through folktables and FeDa4Fair.",
-    citation="Ding, Hardt, Miller, Schmidt: Retiring Adult: new datasets for fair machine learning. NeurIPS 2021.",
+    licence=(
+        "Census microdata are in the US public domain; the repository that holds these files is"
+        " GPL-3."
+    ),
+    provenance=(
+        "US Census Bureau, American Community Survey 2018 (1-year sample), through folktables and"
+        " FeDa4Fair."
+    ),
+    citation=(
+        "Ding, Hardt, Miller, Schmidt: Retiring Adult: new datasets for fair machine learning."
+        " NeurIPS 2021."
+    ),
     notes=(
-        "35 of 51 states: those that FeDa4Fair left as they were and whose files are small enough. CA, FL, NY and TX are missing.",
+        (
+            "35 of 51 states: those that FeDa4Fair left as they were and whose files are small"
+            " enough. CA, FL, NY and TX are missing."
+        ),
         "898,610 rows are 205 MB of features; rows_per_state=2000 is enough for a first look.",
-        "FeDa4Fair merges marital status into married or not and race into five; the Census Bureau's files are merged alike here. Of "
-        "these, Native Hawaiian and Pacific Islander people count as other.",
-        "With races=5 every group but White is unprivileged, while the attribute's one unprivileged value is Black.",
-        "Occupations and birthplaces are merged into 25 and 8 classes, so accuracies are not those of folktables' papers.",
+        (
+            "FeDa4Fair merges marital status into married or not and race into five; the Census"
+            " Bureau's files are merged alike here. Of these, Native Hawaiian and Pacific Islander"
+            " people count as other."
+        ),
+        (
+            "With races=5 every group but White is unprivileged, while the attribute's one"
+            " unprivileged value is Black."
+        ),
+        (
+            "Occupations and birthplaces are merged into 25 and 8 classes, so accuracies are not"
+            " those of folktables' papers."
+        ),
         "Sampling weights are not used: rates are of the sample, not of the population.",
     ),
     expected=Sizes(clients=35, train=718873, valid=89859, test=89878),

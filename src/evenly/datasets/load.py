@@ -1,4 +1,6 @@
-"""Load the federation that a plan describes: a data set or the user's own table. Data that do not fit into memory are refused early."""
+"""Load the federation that a plan describes: a data set or the user's own table. Data that do not
+fit into memory are refused early.
+"""
 
 import csv
 import hashlib
@@ -26,11 +28,14 @@ from evenly.records import replace, require
 # Estimates are lower bounds. Training takes more, for batches, gradients and compiled programs.
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container, in cgroup versions 2 and 1
+# of a container, in cgroup versions 2 and 1
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def available() -> float:
-    """Return the bytes of available memory, at most the limit of a container. Infinite if the system does not report it."""
+    """Return the bytes of available memory, at most the limit of a container. Infinite if the
+    system does not report it.
+    """
     limits = [_free(), *(_number(Path(path)) for path in LIMITS)]
     return min((limit for limit in limits if limit is not None), default=float("inf"))
 
@@ -39,7 +44,9 @@ def _free() -> float | None:
     """Return the available memory on Linux, and all memory elsewhere."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+        return next(
+            1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")
+        )
     except (OSError, ValueError, IndexError, StopIteration):
         pass
     try:
@@ -56,18 +63,29 @@ def _number(path: Path) -> float | None:
 
 
 def refuse_large(needed: float, what: str, instead: str) -> None:
-    """Raise a ValueError if something needs more memory than is available. `instead` is the remedy."""
+    """Raise a ValueError if something needs more memory than is available. `instead` is
+    the remedy.
+    """
     free = available()
     if needed > free:
-        raise ValueError(f"{what} needs about {size(needed)} of memory at least, but {size(free)} are free on this machine. {instead}")
+        raise ValueError(
+            f"{what} needs about {size(needed)} of memory at least, but {size(free)} are free on"
+            f" this machine. {instead}"
+        )
 
 
 def refuse_large_data(card: DatasetCard, settings: Mapping[str, Any]) -> None:
-    """Raise a ValueError if a data set with these settings would not fit into memory, before it is drawn or read."""
+    """Raise a ValueError if a data set with these settings would not fit into memory, before it is
+    drawn or read.
+    """
     if card.memory is not None:
         bound = inspect.signature(card.load).bind_partial(**settings)
         bound.apply_defaults()
-        refuse_large(card.memory(bound.arguments), f"Data set {card.name!r} with these settings", "Choose fewer clients, rows or features.")
+        refuse_large(
+            card.memory(bound.arguments),
+            f"Data set {card.name!r} with these settings",
+            "Choose fewer clients, rows or features.",
+        )
 
 
 def size(number: float) -> str:
@@ -84,28 +102,42 @@ def size(number: float) -> str:
 
 # A plan's `data`: a named data set, or the user's own table.
 
-ASSUMED = "assumed"  # a key of a table's `data`: "favourable" and the sensitive columns whose unprivileged value was not given
+# a key of a table's `data`: "favourable" and the sensitive columns whose unprivileged value was not
+# given
+ASSUMED = "assumed"
 TABLE = {
-    "path": str, "sha256": str, "client": str, "label": str, "sensitive": list[str], "favourable": str | None,
-    "unprivileged": list[list[str]], "features": list[str], "drop": list[str], ASSUMED: list[str],
+    "path": str, "sha256": str, "client": str, "label": str, "sensitive": list[str],
+    "favourable": str | None, "unprivileged": list[list[str]], "features": list[str],
+    "drop": list[str], ASSUMED: list[str],
 }  # fmt: skip
-HIDE_TEST = "hide_test"  # a key of a plan's `data`: load no test rows, for a search that must not read them
+# a key of a plan's `data`: load no test rows, for a search that must not read them
+HIDE_TEST = "hide_test"
 
 
 def load(data: dict[str, Any], split_seed: int) -> Federation:
     """Return the federation that a plan's `data` describes, split with this seed."""
     if data.get(HIDE_TEST):
         whole = load({key: value for key, value in data.items() if key != HIDE_TEST}, split_seed)
-        return replace(whole, test=Ragged.from_lists([np.zeros(0, np.int32)] * whole.clients), central=np.zeros(0, np.int32))
+        return replace(
+            whole,
+            test=Ragged.from_lists([np.zeros(0, np.int32)] * whole.clients),
+            central=np.zeros(0, np.int32),
+        )
     if "path" in data:
         return _from_table(data, split_seed)
     check_kinds(data, {"name": str})
     settings = {k: v for k, v in data.items() if k != "name"}
     name = data.get("name", "")
     if name not in DATASETS:
-        hint = " To use a table of your own, pass a .csv or .parquet file." if "." not in name else ""
+        hint = (
+            " To use a table of your own, pass a .csv or .parquet file." if "." not in name else ""
+        )
         raise ValueError(f"{unknown('data set', name, DATASETS)}{hint}")
-    names = [parameter for parameter in inspect.signature(DATASETS[name].load).parameters if parameter != "split_seed"]
+    names = [
+        parameter
+        for parameter in inspect.signature(DATASETS[name].load).parameters
+        if parameter != "split_seed"
+    ]
     for setting in settings:
         if setting not in names:
             raise ValueError(f"{name}: {unknown('setting', setting, names)}")
@@ -128,31 +160,49 @@ def table_source(
     features: str | Sequence[str] | None = None,
     drop: str | Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Return a plan's `data` for the user's own table. Its content is hashed, so that results never mix two versions of it.
+    """Return a plan's `data` for the user's own table. Its content is hashed, so that results never
+    mix two versions of it.
 
     `sensitive`, `features` and `drop` are lists of columns, or text with commas between them.
     """
     file = Path(path)
     if not file.is_file():
-        raise ValueError(f"There is no file {path!r}. Give the path of a .csv or .parquet table, or the name of a data set.")
+        raise ValueError(
+            f"There is no file {path!r}. Give the path of a .csv or .parquet table, or the name of"
+            " a data set."
+        )
     if client is None or label is None:
-        raise ValueError(f"A table needs --client and --label: the columns of {file.name} that name the client and the label.")
+        raise ValueError(
+            f"A table needs --client and --label: the columns of {file.name} that name the client"
+            " and the label."
+        )
     columns = column_names(sensitive)
-    data = {"path": str(file), "sha256": digest_of(file), "client": client, "label": label, "sensitive": columns}
+    data = {
+        "path": str(file),
+        "sha256": digest_of(file),
+        "client": client,
+        "label": label,
+        "sensitive": columns,
+    }
     # Options that are not given have no key, so that results of earlier plans are still found.
     if favourable is not None:
         data["favourable"] = favourable
     if unprivileged:
         data["unprivileged"] = _unprivileged(unprivileged, columns)
-    data |= {option: column_names(names) for option, names in (("features", features), ("drop", drop)) if names}
+    data |= {
+        option: column_names(names)
+        for option, names in (("features", features), ("drop", drop))
+        if names
+    }
     return _with_sides(data) if columns else data
 
 
 def _with_sides(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data with a favourable label, an unprivileged value for each sensitive column, and the list of those assumed.
+    """Return the data with a favourable label, an unprivileged value for each sensitive column, and
+    the list of those assumed.
 
-    They are determined from the training rows of the split with seed 0 and then hold for every seed, because all seeds must compare
-    the same people.
+    They are determined from the training rows of the split with seed 0 and then hold for every
+    seed, because all seeds must compare the same people.
     """
     named = dict(data.get("unprivileged", ()))
     choice = FairnessChoice(data.get("favourable"), named or None)
@@ -161,10 +211,17 @@ def _with_sides(data: dict[str, Any]) -> dict[str, Any]:
             roles = _source(data, [data["client"], data["label"], *data["sensitive"]])
             federation = roles.without_features(choice, shares=SHARES, seed=0, name="")
         except ValueError:
-            _source(data).federation(_choice(data), choice, shares=SHARES, seed=0, name="")  # reports all mistakes at once
+            # reports all mistakes at once
+            _source(data).federation(_choice(data), choice, shares=SHARES, seed=0, name="")
             raise
-    values = {attribute.name: attribute.values[attribute.unprivileged] for attribute in federation.attributes}
-    assumed = [*(["favourable"] if "favourable" not in data else []), *(name for name in values if name not in named)]
+    values = {
+        attribute.name: attribute.values[attribute.unprivileged]
+        for attribute in federation.attributes
+    }
+    assumed = [
+        *(["favourable"] if "favourable" not in data else []),
+        *(name for name in values if name not in named),
+    ]
     sides = [[name, values[name]] for name in {**named, **values}]
     data = {**data, "favourable": federation.labels[federation.favourable], "unprivileged": sides}
     return {**data, **({ASSUMED: assumed} if assumed else {})}
@@ -177,7 +234,8 @@ def digest_of(file: Path) -> str:
 
 
 def column_names(columns: str | Sequence[str] | None) -> list[str]:
-    """Return names of columns from a list, or from text with commas between them. A name with a comma must be in double quotes.
+    """Return names of columns from a list, or from text with commas between them. A name with a
+    comma must be in double quotes.
 
     >>> column_names('age, "a, b"')
     ['age', 'a, b']
@@ -189,12 +247,22 @@ def column_names(columns: str | Sequence[str] | None) -> list[str]:
 
 
 def _unprivileged(texts: Sequence[str], columns: list[str]) -> list[list[str]]:
-    """Return pairs of a sensitive column and its unprivileged value. A list keeps their order: the first pair is the main one."""
-    require(bool(columns), f"--unprivileged {texts[0]} needs a sensitive column; none is given. Name one with --sensitive.")
+    """Return pairs of a sensitive column and its unprivileged value. A list keeps their order: the
+    first pair is the main one.
+    """
+    require(
+        bool(columns),
+        f"--unprivileged {texts[0]} needs a sensitive column; none is given. Name one with"
+        " --sensitive.",
+    )
     pairs = [_pair(text, columns) for text in texts]
     names = [column for column, _ in pairs]
     twice = next((column for column in names if names.count(column) > 1), None)
-    require(twice is None, f"--unprivileged must give one value of {twice}, got several. Merge them into one value of the table first.")
+    require(
+        twice is None,
+        f"--unprivileged must give one value of {twice}, got several. Merge them into one value of"
+        " the table first.",
+    )
     return pairs
 
 
@@ -204,7 +272,8 @@ def _pair(text: str, columns: list[str]) -> list[str]:
             return [column, text.removeprefix(f"{column}=")]
     require(
         len(columns) == 1,
-        f"With several sensitive columns --unprivileged must be COLUMN=VALUE, with a column of {', '.join(columns)}, got {text!r}.",
+        "With several sensitive columns --unprivileged must be COLUMN=VALUE, with a column of"
+        f" {', '.join(columns)}, got {text!r}.",
     )
     return [columns[0], text]
 
@@ -218,19 +287,33 @@ def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
     check_kinds(data, TABLE)
     absent = [name for name in ("client", "label", "sensitive") if name not in data]
     require(
-        not absent, f"The data of a table must have the key {absent[0] if absent else ''!r} as well; there are {shortened(list(data))}."
+        not absent,
+        f"The data of a table must have the key {absent[0] if absent else ''!r} as well; there are"
+        f" {shortened(list(data))}.",
     )
     if "sha256" in data and digest_of(Path(data["path"])) != data["sha256"]:
-        raise ValueError(f"The table {data['path']!r} has changed since these results were begun. Restore it, or choose another folder.")
-    # Plans of earlier versions may lack favourable labels and unprivileged values; then the first of each is taken, as at that time.
-    choice = FairnessChoice(data.get("favourable"), dict(data["unprivileged"]) if "unprivileged" in data else None, in_order=True)
+        raise ValueError(
+            f"The table {data['path']!r} has changed since these results were begun. Restore it, or"
+            " choose another folder."
+        )
+    # Plans of earlier versions may lack favourable labels and unprivileged values; then the first
+    # of each is taken, as at that time.
+    choice = FairnessChoice(
+        data.get("favourable"),
+        dict(data["unprivileged"]) if "unprivileged" in data else None,
+        in_order=True,
+    )
     with _type_errors_as_values():
-        return _source(data).federation(_choice(data), choice, shares=SHARES, seed=split_seed, name=Path(data["path"]).stem)
+        return _source(data).federation(
+            _choice(data), choice, shares=SHARES, seed=split_seed, name=Path(data["path"]).stem
+        )
 
 
 @contextmanager
 def _type_errors_as_values() -> Iterator[None]:
-    """Raise a ValueError for a TypeError: a column of the wrong type in a file is a mistake of the user."""
+    """Raise a ValueError for a TypeError: a column of the wrong type in a file is a mistake of the
+    user.
+    """
     try:
         yield
     except TypeError as error:
@@ -243,22 +326,34 @@ def _choice(data: dict[str, Any]) -> ColumnChoice:
 
 def _source(data: dict[str, Any], only: Sequence[str] | None = None) -> Source:
     sensitive = tuple(data["sensitive"])
-    return Source(read_table(Path(data["path"]), [data["client"], *sensitive], only), data["client"], data["label"], sensitive)
+    return Source(
+        read_table(Path(data["path"]), [data["client"], *sensitive], only),
+        data["client"],
+        data["label"],
+        sensitive,
+    )
 
 
 def read_table(path: Path, text: Sequence[str] = (), only: Sequence[str] | None = None) -> Any:
-    """Return a pandas table from a CSV or Parquet file, all of it or only some columns. Errors name the file.
+    """Return a pandas table from a CSV or Parquet file, all of it or only some columns. Errors name
+    the file.
 
-    Columns in `text` identify clients or people. They are read from a CSV file as text, so that 007 and 7 are different clients.
-    Integers in a Parquet file stay exact.
+    Columns in `text` identify clients or people. They are read from a CSV file as text, so that 007
+    and 7 are different clients. Integers in a Parquet file stay exact.
     """
-    refuse_large(path.stat().st_size if path.is_file() else 0, f"The table {path.name!r}", "Take fewer rows, or keep fewer columns of it.")
+    refuse_large(
+        path.stat().st_size if path.is_file() else 0,
+        f"The table {path.name!r}",
+        "Take fewer rows, or keep fewer columns of it.",
+    )
     import pandas as pd  # only here: the core runs without pandas
 
     try:
         return _parquet(path, only) if path.suffix == ".parquet" else _csv(path, text, only)
     except UnicodeDecodeError:
-        raise ValueError(f"{path.name} must be UTF-8 text, but some bytes are not. Save it as UTF-8.") from None
+        raise ValueError(
+            f"{path.name} must be UTF-8 text, but some bytes are not. Save it as UTF-8."
+        ) from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, OSError) as error:
         raise ValueError(f"{path.name} could not be read as a table: {error}") from None
 
@@ -268,36 +363,58 @@ def _parquet(path: Path, only: Sequence[str] | None) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    # By default pandas converts integer columns with gaps to floating point, and large integers become equal.
+    # By default pandas converts integer columns with gaps to floating point, and large integers
+    # become equal.
     kinds = [(sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)]
-    exact = {getattr(pa, f"{sign}int{bits}")(): pd.api.types.pandas_dtype(f"{sign.upper()}Int{bits}") for sign, bits in kinds}
+    exact = {
+        getattr(pa, f"{sign}int{bits}")(): pd.api.types.pandas_dtype(f"{sign.upper()}Int{bits}")
+        for sign, bits in kinds
+    }
     try:
         _check_header(path, parquet.read_schema(path).names, only)
-        return parquet.read_table(path, columns=None if only is None else list(dict.fromkeys(only))).to_pandas(
-            types_mapper=lambda kind: pd.api.types.pandas_dtype(exact[kind]) if kind in exact else None
+        return parquet.read_table(
+            path, columns=None if only is None else list(dict.fromkeys(only))
+        ).to_pandas(
+            types_mapper=lambda kind: (
+                pd.api.types.pandas_dtype(exact[kind]) if kind in exact else None
+            )
         )
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path.name} could not be read as Parquet: {str(error).partition(chr(10))[0]}") from None
+        raise ValueError(
+            f"{path.name} could not be read as Parquet: {str(error).partition(chr(10))[0]}"
+        ) from None
 
 
 def _csv(path: Path, text: Sequence[str], only: Sequence[str] | None) -> Any:
     import pandas as pd
 
-    header = [str(name).removeprefix("\ufeff") for name in pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False).iloc[0]]
+    header = [
+        str(name).removeprefix("\ufeff")
+        for name in pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False).iloc[0]
+    ]
     _check_header(path, header, only)
     frame = pd.read_csv(
-        path, dtype=dict.fromkeys(set(text) & set(header), str), usecols=None if only is None else list(dict.fromkeys(only))
+        path,
+        dtype=dict.fromkeys(set(text) & set(header), str),
+        usecols=None if only is None else list(dict.fromkeys(only)),
     )
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas uses surplus values as row names, which shifts all columns
-        raise ValueError(f"{path.name} must have as many values in a row as names in its header ({len(header)}), but rows have more.")
+    # pandas uses surplus values as row names, which shifts all columns
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise ValueError(
+            f"{path.name} must have as many values in a row as names in its header ({len(header)}),"
+            " but rows have more."
+        )
     for name in set(text) & set(header):
         codes, words = pd.factorize(frame[name].str.strip().replace("", None))
-        frame[name] = np.array([*whole_words(list(words)), None], dtype=object)[codes]  # -1 is a missing value
+        # -1 is a missing value
+        frame[name] = np.array([*whole_words(list(words)), None], dtype=object)[codes]
     return frame
 
 
 def _check_header(path: Path, header: Sequence[str], only: Sequence[str] | None) -> None:
-    """Raise if a column is missing, or if two have the same name: pandas would rename the second y to `y.1`, a feature."""
+    """Raise if a column is missing, or if two have the same name: pandas would rename the second y
+    to `y.1`, a feature.
+    """
     for name in only or ():
         if name not in header:
             raise unknown("column", name, header, f" in {path.name}")
@@ -305,6 +422,7 @@ def _check_header(path: Path, header: Sequence[str], only: Sequence[str] | None)
     twice = list(dict.fromkeys(name for name in names if names.count(name) > 1))
     require(
         not twice,
-        f"{path.name}: column names must be different, but {', '.join(map(repr, twice))} "
-        f"{'occurs' if len(twice) == 1 else 'occur'} more than once. Rename or remove the other column.",
+        f"{path.name}: column names must be different, but {', '.join(map(repr, twice))}"
+        f" {'occurs' if len(twice) == 1 else 'occur'} more than once. Rename or remove the other"
+        " column.",
     )

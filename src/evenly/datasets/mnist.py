@@ -45,9 +45,11 @@ def mnist(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Partition the training images by label ("dirichlet") or evenly ("equal"). The official test images are the central test set.
+    """Partition the training images by label ("dirichlet") or evenly ("equal"). The official test
+    images are the central test set.
 
-    `seed` draws the partition, `split_seed` divides each client's images into training, validation and test images.
+    `seed` draws the partition, `split_seed` divides each client's images into training, validation
+    and test images.
     """
     x, y, in_test = read_idx_set(MNIST_LAYOUT)
     rows = Rows(scale_pixels(x, pixels, x[~in_test]), y, tuple("0123456789"), f"mnist {partition}")
@@ -62,19 +64,36 @@ CARD = DatasetCard(
     layouts=(MNIST_LAYOUT,),
     licence="Usually given as CC BY-SA 3.0 (not checked with the publisher).",
     provenance="LeCun, Cortes and Burges (1998), from NIST Special Databases 1 and 3.",
-    citation="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition. Proc. IEEE 86(11), 1998.",
-    notes=("Clients are invented: real writers are not known here. For digits by writer see femnist.",),
+    citation=(
+        "LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition."
+        " Proc. IEEE 86(11), 1998."
+    ),
+    notes=(
+        "Clients are invented: real writers are not known here. For digits by writer see femnist.",
+    ),
     expected=Sizes(clients=10, train=47962, valid=5999, test=6039, central=10000),
 )
 
 
 # Fashion-MNIST: 28 x 28 pictures of clothes, 60,000 training and 10,000 test images (Zalando).
 #
-# The default is the federation of AFL, q-FFL and p-FFL: three clients that hold one class each, shirts, pullovers and T-shirts, which
-# are hard to tell apart. The authors' code standardises every pixel with all 60,000 training images and validates on the test images;
-# here validation images are taken from the training images.
+# The default is the federation of AFL, q-FFL and p-FFL: three clients that hold one class each,
+# shirts, pullovers and T-shirts, which are hard to tell apart. The authors' code standardises every
+# pixel with all 60,000 training images and validates on the test images; here validation images are
+# taken from the training images.
 
-CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+CLASSES = (
+    "T-shirt",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "ankle boot",
+)
 TOPS = ("T-shirt", "pullover", "shirt")  # classes 0, 2 and 6 become 0, 1 and 2
 CLIENTS = ("shirt", "pullover", "T-shirt")  # the order of the papers' tables
 KINDS = ("tops", "all")
@@ -108,10 +127,12 @@ def fashion_mnist(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Return three clients with one class each ("tops"), or all ten classes partitioned among clients ("all").
+    """Return three clients with one class each ("tops"), or all ten classes partitioned among
+    clients ("all").
 
-    "tops" uses only `valid` and `pixels`: the training images are those of the three classes less the share `valid`, and each
-    client is tested on its official test images. For "all" the official test images are the central test set.
+    "tops" uses only `valid` and `pixels`: the training images are those of the three classes less
+    the share `valid`, and each client is tested on its official test images. For "all" the official
+    test images are the central test set.
     """
     require(kind in KINDS, f"fashion_mnist: kind must be one of {', '.join(KINDS)}, got {kind!r}.")
     x, y, in_test = read_idx_set(FASHION_LAYOUT)
@@ -122,7 +143,9 @@ def fashion_mnist(
     return partition_images(rows, split, split_seed=split_seed, central=np.flatnonzero(in_test))
 
 
-def _tops(x: np.ndarray, y: np.ndarray, in_test: np.ndarray, *, pixels: str, valid: float, split_seed: int) -> Federation:
+def _tops(
+    x: np.ndarray, y: np.ndarray, in_test: np.ndarray, *, pixels: str, valid: float, split_seed: int
+) -> Federation:
     numbers = [CLASSES.index(name) for name in TOPS]
     chosen = np.isin(y, numbers)
     label = np.searchsorted(numbers, y[chosen])
@@ -139,24 +162,35 @@ FASHION_CARD = DatasetCard(
     papers=("q-FFL", "p-FFL"),
     licence="MIT",
     provenance="Zalando SE (2017), pictures of its shop's articles.",
-    citation="Xiao, Rasul, Vollgraf: Fashion-MNIST: a novel image dataset for benchmarking machine learning. arXiv:1708.07747, 2017.",
+    citation=(
+        "Xiao, Rasul, Vollgraf: Fashion-MNIST: a novel image dataset for benchmarking machine"
+        " learning. arXiv:1708.07747, 2017."
+    ),
     notes=(
-        "Each client of the default federation holds a single class, so its accuracy is that class's recall.",
-        "The public q-FFL code validates on the test images; here a tenth of the training images validates.",
+        (
+            "Each client of the default federation holds a single class, so its accuracy is that"
+            " class's recall."
+        ),
+        (
+            "The public q-FFL code validates on the test images; here a tenth of the training"
+            " images validates."
+        ),
     ),
     expected=Sizes(clients=3, train=16200, valid=1800, test=3000),
 )
 
 
-# FairMNISTRotate: MNIST in ten handwriting styles of very different popularity, made by rotating images (E2FL, Section 6).
+# FairMNISTRotate: MNIST in ten handwriting styles of very different popularity, made by rotating
+# images (E2FL, Section 6).
 #
-# 1000 clients with 60 training images each belong to ten groups; a group's clients all write rotated by the same angle, and are tested
-# on all official test images rotated by it. Each group's test images lie in the federation once, and its clients share their row
-# numbers.
+# 1000 clients with 60 training images each belong to ten groups; a group's clients all write
+# rotated by the same angle, and are tested on all official test images rotated by it. Each group's
+# test images lie in the federation once, and its clients share their row numbers.
 #
-# The paper says only that the groups G1 and G10 are minorities, G5 and G6 majorities, that G1 has 8 clients and G6 257. The sizes here
-# fit its Table 1 (means, variances and worst tenth, by group and by client, of FedAvg, IFCA and E2FL). It does not give the angles
-# either: the default turns ten groups once round; 10 degrees is the obvious alternative.
+# The paper says only that the groups G1 and G10 are minorities, G5 and G6 majorities, that G1 has 8
+# clients and G6 257. The sizes here fit its Table 1 (means, variances and worst tenth, by group and
+# by client, of FedAvg, IFCA and E2FL). It does not give the angles either: the default turns ten
+# groups once round; 10 degrees is the obvious alternative.
 
 SIZES = (8, 28, 83, 152, 225, 257, 163, 66, 15, 3)
 CHUNK = 4096  # images rotated at a time
@@ -172,10 +206,12 @@ def fair_mnist_rotate(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Rotate the images of clients in group g by g times `angle_step` degrees. `client_group` has the group of each client.
+    """Rotate the images of clients in group g by g times `angle_step` degrees. `client_group` has
+    the group of each client.
 
-    `sizes` has the number of clients of each group. Each client trains on `images` images, drawn by `seed`. The first `test_images`
-    official test images test every group. There are no validation images, so `split_seed` has no effect.
+    `sizes` has the number of clients of each group. Each client trains on `images` images, drawn by
+    `seed`. The first `test_images` official test images test every group. There are no validation
+    images, so `split_seed` has no effect.
     """
     x, y, in_test = read_idx_set(MNIST_LAYOUT)
     train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)[:test_images]
@@ -185,29 +221,43 @@ def fair_mnist_rotate(
     drawn = generator(seed, "rotated clients").permutation(train)[: clients * images]
     parts = [drawn[np.repeat(group, images) == g] for g in range(groups)] + [test] * groups
     angles = [angle_step * g for g in range(groups)] * 2
-    images_of_all = np.concatenate([rotate_images(x[rows], angle) for rows, angle in zip(parts, angles, strict=True)])
+    images_of_all = np.concatenate(
+        [rotate_images(x[rows], angle) for rows, angle in zip(parts, angles, strict=True)]
+    )
     source = np.concatenate(parts)
-    # Training rows come first, client by client; the test rows of the groups follow, one block each.
+    # Training rows come first, client by client; the test rows of the groups follow, one block
+    # each.
     training = [np.arange(k * images, (k + 1) * images) for k in range(clients)]
     blocks = [len(drawn) + np.arange(g * len(test), (g + 1) * len(test)) for g in range(groups)]
-    rows = Rows(scale_pixels(images_of_all, pixels, images_of_all[: len(drawn)]), y[source], tuple("0123456789"), "mnist rotated")
+    rows = Rows(
+        scale_pixels(images_of_all, pixels, images_of_all[: len(drawn)]),
+        y[source],
+        tuple("0123456789"),
+        "mnist rotated",
+    )
     nothing = Ragged.from_lists([np.zeros(0, int)] * clients)
     splits = Ragged.from_lists(training), nothing, Ragged.from_lists([blocks[g] for g in group])
     width = len(str(clients - 1))
     names = [f"{angle_step * g:g}° client {k:0{width}d}" for k, g in enumerate(group)]
     description = f"{notation('equal', clients=clients)}, each group rotated by another angle"
-    return replace(federate(rows, splits, names=names, partition=description), client_group=group.astype(np.int32))
+    return replace(
+        federate(rows, splits, names=names, partition=description),
+        client_group=group.astype(np.int32),
+    )
 
 
 def rotate_images(x: np.ndarray, angle: float) -> np.ndarray:
-    """Rotate images [n, height, width, 1] of bytes counter-clockwise by `angle` degrees around their centre.
+    """Rotate images [n, height, width, 1] of bytes counter-clockwise by `angle` degrees around
+    their centre.
 
     Pixels are interpolated bilinearly. Outside the image everything is 0.
     """
     if angle % 360 == 0:
         return x
     height, width = x.shape[1:3]
-    down, across = np.mgrid[:height, :width] - np.array([height - 1, width - 1]).reshape(2, 1, 1) / 2
+    down, across = (
+        np.mgrid[:height, :width] - np.array([height - 1, width - 1]).reshape(2, 1, 1) / 2
+    )
     cos, sin = np.cos(np.radians(angle)), np.sin(np.radians(angle))
     source_down = cos * down + sin * across + (height - 1) / 2
     source_across = cos * across - sin * down + (width - 1) / 2
@@ -228,11 +278,21 @@ def rotate_images(x: np.ndarray, angle: float) -> np.ndarray:
 
 def _check(sizes: Sequence[int], images: int, test_images: int, train: int, test: int) -> None:
     valid = len(sizes) >= 1 and all(isinstance(n, int | np.integer) and n >= 1 for n in sizes)
-    require(valid, f"sizes must be each group's number of clients, at least 1, such as {SIZES}, got {sizes!r}.")
+    require(
+        valid,
+        f"sizes must be each group's number of clients, at least 1, such as {SIZES}, got"
+        f" {sizes!r}.",
+    )
     require(images >= 1, f"images must be at least 1 for each client, got {images}.")
     needed = sum(sizes) * images
-    require(needed <= train, f"{sum(sizes)} clients with {images} images each need {needed} training images, but there are {train}.")
-    require(1 <= test_images <= test, f"test_images must be between 1 and {test}, got {test_images}.")
+    require(
+        needed <= train,
+        f"{sum(sizes)} clients with {images} images each need {needed} training images, but there"
+        f" are {train}.",
+    )
+    require(
+        1 <= test_images <= test, f"test_images must be between 1 and {test}, got {test_images}."
+    )
 
 
 ROTATE_CARD = DatasetCard(
@@ -243,10 +303,19 @@ ROTATE_CARD = DatasetCard(
     papers=("E2FL",),
     licence="That of MNIST, usually given as CC BY-SA 3.0 (not checked with the publisher).",
     provenance="Made here from MNIST, as described by Mozaffari and Houmansadr (E2FL).",
-    citation="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition. Proc. IEEE 86(11), 1998.",
+    citation=(
+        "LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition."
+        " Proc. IEEE 86(11), 1998."
+    ),
     notes=(
-        "The paper gives two of the ten group sizes and no angles; the others were fitted to its Table 1 (`sizes`, `angle_step`).",
-        "All clients of a group are tested on the same 10,000 images: a client's accuracy is its group's.",
+        (
+            "The paper gives two of the ten group sizes and no angles; the others were fitted to"
+            " its Table 1 (`sizes`, `angle_step`)."
+        ),
+        (
+            "All clients of a group are tested on the same 10,000 images: a client's accuracy is"
+            " its group's."
+        ),
         "Reads the files of mnist.",
     ),
     expected=Sizes(clients=1000, train=60000, valid=0, test=10_000_000),

@@ -1,4 +1,6 @@
-"""Partition data sets without clients of their own among invented clients: tables of people, and images."""
+"""Partition data sets without clients of their own among invented clients: tables of people, and
+images.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,13 +13,16 @@ from evenly.notation import unknown
 from evenly.randomness import generator
 from evenly.records import replace, require
 
-# Tables of people: a central test set is set aside, and the other rows are partitioned among clients.
+# Tables of people: a central test set is set aside, and the other rows are partitioned among
+# clients.
 
 CLIENTS = 5  # default of the study, for partitions that do not determine the number
 
 
 class PeoplePartition(NamedTuple):
-    """How people are partitioned among clients. Each partition uses those of the settings that it has."""
+    """How people are partitioned among clients. Each partition uses those of the settings that it
+    has.
+    """
 
     partition: str
     clients: int  # 0: as many as the coverage gives, and 5 for the other partitions
@@ -32,10 +37,22 @@ class PeoplePartition(NamedTuple):
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """Return the arguments of each partition."""
-        by_attribute = {"clients": self.clients or CLIENTS, "alpha": self.alpha, "min_samples": self.min_samples}
-        by_coverage = {"clients": self.clients, "coverage": self.coverage, "count_rule": self.count_rule}
+        by_attribute = {
+            "clients": self.clients or CLIENTS,
+            "alpha": self.alpha,
+            "min_samples": self.min_samples,
+        }
+        by_coverage = {
+            "clients": self.clients,
+            "coverage": self.coverage,
+            "count_rule": self.count_rule,
+        }
         return {
-            "dirichlet": {"clients": self.clients or CLIENTS, "beta": self.alpha, "min_samples": self.min_samples},
+            "dirichlet": {
+                "clients": self.clients or CLIENTS,
+                "beta": self.alpha,
+                "min_samples": self.min_samples,
+            },
             "dirichlet-attribute": by_attribute,
             "dirichlet-label-attribute": by_attribute,
             "ratio-dirichlet": by_attribute | {"concentration": self.concentration},
@@ -46,18 +63,31 @@ class PeoplePartition(NamedTuple):
 
 
 def partition_people(
-    rows: Rows, split: PeoplePartition, features: Callable[[np.ndarray], np.ndarray], *, split_seed: int, central: np.ndarray | None = None
+    rows: Rows,
+    split: PeoplePartition,
+    features: Callable[[np.ndarray], np.ndarray],
+    *,
+    split_seed: int,
+    central: np.ndarray | None = None,
 ) -> Federation:
-    """Return the federation of these people. `features` computes x from the numbers of the training rows, which determine its scaling.
+    """Return the federation of these people. `features` computes x from the numbers of the training
+    rows, which determine its scaling.
 
-    `split_seed` draws each client's validation rows, the central test set unless it is given, and the partition unless it has a seed
-    of its own.
+    `split_seed` draws each client's validation rows, the central test set unless it is given, and
+    the partition unless it has a seed of its own.
     """
     settings = split.settings()
     if split.partition not in settings:
         raise unknown("partition", split.partition, settings)
-    require(0 <= split.test < 1, f"{rows.name}: test must be a share of all rows, at least 0 and below 1, got {split.test}.")
-    require(0 <= split.valid < 1, f"{rows.name}: valid must be a share of the training rows, at least 0 and below 1, got {split.valid}.")
+    require(
+        0 <= split.test < 1,
+        f"{rows.name}: test must be a share of all rows, at least 0 and below 1, got {split.test}.",
+    )
+    require(
+        0 <= split.valid < 1,
+        f"{rows.name}: valid must be a share of the training rows, at least 0 and below 1, got"
+        f" {split.valid}.",
+    )
     federation = PARTITIONS[split.partition](
         rows,
         **settings[split.partition],
@@ -75,9 +105,14 @@ def draw_central(people: int, share: float, split_seed: int) -> np.ndarray:
 
 
 def standardise(numbers: np.ndarray, training: np.ndarray) -> np.ndarray:
-    """Subtract the mean of each column [n, d] and divide by its deviation, both over the training rows of all clients."""
+    """Subtract the mean of each column [n, d] and divide by its deviation, both over the training
+    rows of all clients.
+    """
     # In float64: a sum of many float32 loses digits.
-    mean, deviation = numbers[training].mean(0, dtype=np.float64), numbers[training].std(0, dtype=np.float64)
+    mean, deviation = (
+        numbers[training].mean(0, dtype=np.float64),
+        numbers[training].std(0, dtype=np.float64),
+    )
     return ((numbers - mean) / np.where(deviation == 0, 1, deviation)).astype(np.float32)
 
 
@@ -89,8 +124,9 @@ PIXELS = ("bytes", "unit", "standard")
 def scale_pixels(x: np.ndarray, pixels: str, reference: np.ndarray | None = None) -> np.ndarray:
     """Return images [n, ...] of bytes in one of three scales.
 
-    "bytes" leaves them as they are, for models that normalise; "unit" divides by 255; "standard" subtracts the mean of each pixel
-    and divides by its deviation + 0.001 (in bytes), both over the `reference` images.
+    "bytes" leaves them as they are, for models that normalise; "unit" divides by 255; "standard"
+    subtracts the mean of each pixel and divides by its deviation + 0.001 (in bytes), both over the
+    `reference` images.
     """
     require(pixels in PIXELS, f"pixels must be one of {', '.join(PIXELS)}, got {pixels!r}.")
     if pixels == "bytes":
@@ -109,11 +145,15 @@ def pixel_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         total += block.sum(0)
         square += (block * block).sum(0)
     mean = total / len(x)
-    return mean.astype(np.float32), np.sqrt(np.maximum(square / len(x) - mean**2, 0)).astype(np.float32)
+    return mean.astype(np.float32), np.sqrt(np.maximum(square / len(x) - mean**2, 0)).astype(
+        np.float32
+    )
 
 
 class ImagePartition(NamedTuple):
-    """How images are partitioned among clients. `beta` and `min_samples` are for the Dirichlet partition."""
+    """How images are partitioned among clients. `beta` and `min_samples` are for the Dirichlet
+    partition.
+    """
 
     partition: str
     clients: int
@@ -123,10 +163,13 @@ class ImagePartition(NamedTuple):
     seed: int
 
 
-def partition_images(rows: Rows, split: ImagePartition, *, split_seed: int, central: np.ndarray | None = None) -> Federation:
+def partition_images(
+    rows: Rows, split: ImagePartition, *, split_seed: int, central: np.ndarray | None = None
+) -> Federation:
     """Return the federation of these images."""
     shared: dict[str, Any] = {
-        "clients": split.clients, "shares": split.shares, "central": central, "seed": split.seed, "split_seed": split_seed,
+        "clients": split.clients, "shares": split.shares, "central": central, "seed": split.seed,
+        "split_seed": split_seed,
     }  # fmt: skip
     if split.partition == "equal":
         return equal(rows, **shared)

@@ -10,15 +10,22 @@ import numpy as np
 from evenly.data import Rows, choose_clients, natural
 from evenly.data.federation import Federation
 from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, checked_files
-from evenly.datasets.formats import Stream, archive_files, join_sequences, leaf_file, leaf_paths, read_leaf, thin_targets
+from evenly.datasets.formats import (
+    Stream,
+    archive_files,
+    join_sequences,
+    leaf_file,
+    leaf_paths,
+    read_leaf,
+    thin_targets,
+)
 from evenly.randomness import Draws
 from evenly.records import require
 
-# The 36 plays as files: scraped from shakespeare.mit.edu into a public repository, one text each (The Winter's Tale is missing).
+# The 36 plays as files: scraped from shakespeare.mit.edu into a public repository, one text each
+# (The Winter's Tale is missing).
 
-URL = (
-    "https://raw.githubusercontent.com/ravexina/shakespeare-plays-dataset-scraper/38061c392481af43e226b735480454851802c257/shakespeare-db/"
-)
+URL = "https://raw.githubusercontent.com/ravexina/shakespeare-plays-dataset-scraper/38061c392481af43e226b735480454851802c257/shakespeare-db/"
 
 SUMS = """
 874f563708473664c13f286bf33e4556064f04113a3249319e001afbe048f456 145435 All's Well That Ends Well.txt
@@ -57,7 +64,7 @@ db3139fc3989d1a82db7a2adfcce5c4ce123ef44438d07d0aee29c0a93bf53b3 107428 The Temp
 ce1974af56f70ea009d64bc72751951520f2e23e242f7645e5f436efbec1637b 171091 Troiles and Cressida.txt
 71d5d96d124b364e17abbc189d135ddba0395663da0377dd63399f88acefb7d5 125638 Twelfth Night.txt
 1309b96bbe6a4b7ac8f21be5ab7acde2014ef001220271823ebf5b258a42b44d 109549 Two Gentlemen of Verona.txt
-"""  # sha256, bytes, name
+"""  # sha256, bytes, name  # noqa: E501
 
 
 def _play(line: str) -> DataFile:
@@ -74,18 +81,23 @@ PLAYS = tuple(_play(line) for line in SUMS.strip().splitlines())
 PACKED = DataFile(
     path="shakespeare/mit_plays_shakespeare-db.tar.bz2",
     what="the 36 plays in one archive",
-    contents=(Content("sha256:ce3a6915630f249f1fc7c931f52152d710f3e89247cf40253d1329e38885206a", 1389051),),
+    contents=(
+        Content("sha256:ce3a6915630f249f1fc7c931f52152d710f3e89247cf40253d1329e38885206a", 1389051),
+    ),
 )
 LAYOUTS = ((PACKED,), PLAYS)
 
 
 # Take plays apart into roles and their speeches.
 #
-# In the files a speaker's name stands alone on a line that is not indented, the speech follows indented, and headings of acts and
-# scenes start with four stars. Stage directions are indented like speech; those that are recognised by their first word (Enter, Exit,
-# Exeunt, ...) or that are a single known word (Aside, Reads, Dies, Sings) are dropped, the rest stays.
+# In the files a speaker's name stands alone on a line that is not indented, the speech follows
+# indented, and headings of acts and scenes start with four stars. Stage directions are indented
+# like speech; those that are recognised by their first word (Enter, Exit, Exeunt, ...) or that are
+# a single known word (Aside, Reads, Dies, Sings) are dropped, the rest stays.
 
-DIRECTION = re.compile(r"(Enter|Enters|Re-enter|Exit|Exeunt|Flourish|Alarums?)\b(?!')|(Aside|Reads|Dies|Sings)$")
+DIRECTION = re.compile(
+    r"(Enter|Enters|Re-enter|Exit|Exeunt|Flourish|Alarums?)\b(?!')|(Aside|Reads|Dies|Sings)$"
+)
 HEADING = "****"
 
 
@@ -98,9 +110,15 @@ class Role(NamedTuple):
 
 
 def read_roles() -> list[Role]:
-    """Return every role of every play, plays by title and roles in the order of their first speech."""
+    """Return every role of every play, plays by title and roles in the order of their
+    first speech.
+    """
     layout, paths = checked_files(LAYOUTS)
-    texts = _unpack(paths[0]) if layout is LAYOUTS[0] else {path.stem: path.read_text(encoding="utf-8") for path in paths}
+    texts = (
+        _unpack(paths[0])
+        if layout is LAYOUTS[0]
+        else {path.stem: path.read_text(encoding="utf-8") for path in paths}
+    )
     return [role for title in sorted(texts) for role in parse_play(title, texts[title])]
 
 
@@ -119,26 +137,36 @@ def parse_play(title: str, text: str) -> list[Role]:
             speeches.setdefault(words.upper(), []).append(speech)
         elif speech is not None:
             speech.append(words)
-    roles = [Role(title, name, tuple(" ".join(lines) for lines in parts if lines)) for name, parts in speeches.items()]
+    roles = [
+        Role(title, name, tuple(" ".join(lines) for lines in parts if lines))
+        for name, parts in speeches.items()
+    ]
     return [role for role in roles if role.speeches]
 
 
 def _unpack(path: Path) -> dict[str, str]:
     """Return the texts of the plays in an archive by title."""
     try:
-        return {Path(name).stem: text.decode("utf-8") for name, text in archive_files(path, lambda name: name.endswith(".txt"))}
+        return {
+            Path(name).stem: text.decode("utf-8")
+            for name, text in archive_files(path, lambda name: name.endswith(".txt"))
+        }
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not a whole archive of plays: {error}. Delete it and get it again.") from None
+        raise DataError(
+            f"{path} is not a whole archive of plays: {error}. Delete it and get it again."
+        ) from None
 
 
 # Shakespeare: predict the next character of a play; every speaking role is a client.
 #
-# As LEAF prepares it: a speech is one line that ends with a newline, every character of it is a target once, and the input is the 80
-# characters before it, with spaces before the speech begins. The 80 symbols are LEAF's. A character that is not among them becomes `}`,
-# which is what LEAF's code does too (it looks up -1 and so takes the last symbol); in all plays here that is one `$`, a misprint.
+# As LEAF prepares it: a speech is one line that ends with a newline, every character of it is a
+# target once, and the input is the 80 characters before it, with spaces before the speech begins.
+# The 80 symbols are LEAF's. A character that is not among them becomes `}`, which is what LEAF's
+# code does too (it looks up -1 and so takes the last symbol); in all plays here that is one `$`, a
+# misprint.
 #
-# LEAF reads the complete works of Project Gutenberg. Here the plays come from shakespeare.mit.edu (36 of 37), or from LEAF's own
-# all_data.json for those who have it.
+# LEAF reads the complete works of Project Gutenberg. Here the plays come from shakespeare.mit.edu
+# (36 of 37), or from LEAF's own all_data.json for those who have it.
 
 SYMBOLS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 UNKNOWN = SYMBOLS.index("}")
@@ -166,29 +194,46 @@ def shakespeare(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Return one client per role with at least `min_samples` characters. `roles` of them are drawn by `seed` (0: all).
+    """Return one client per role with at least `min_samples` characters. `roles` of them are drawn
+    by `seed` (0: all).
 
-    x int32 [n, length] has the characters before the target y. `stride` keeps every `stride`-th target of a role, and `fraction` a
-    random share of these. With `shuffle`, training, validation and test samples are drawn at random, as in the papers. Without it
-    they follow each other in the text, so that test inputs hardly overlap with training inputs.
+    x int32 [n, length] has the characters before the target y. `stride` keeps every `stride`-th
+    target of a role, and `fraction` a random share of these. With `shuffle`, training, validation
+    and test samples are drawn at random, as in the papers. Without it they follow each other in the
+    text, so that test inputs hardly overlap with training inputs.
     """
     _check(source, length, stride, fraction)
     texts = _plays(length) if source == "plays" else _leaf(length)
     sizes = np.array([len(text.targets) for text in texts.values()])
-    chosen = choose_clients(sizes, clients=roles, min_samples=min_samples, seed=seed, what="shakespeare")
+    chosen = choose_clients(
+        sizes, clients=roles, min_samples=min_samples, seed=seed, what="shakespeare"
+    )
     names = [list(texts)[k] for k in chosen]
     draws = Draws(seed, "windows")
     generators = [draws.at(int(k)) for k in chosen]
-    parts = [thin_targets(texts[n], stride=stride, fraction=fraction, generator=g) for n, g in zip(names, generators, strict=True)]
+    parts = [
+        thin_targets(texts[n], stride=stride, fraction=fraction, generator=g)
+        for n, g in zip(names, generators, strict=True)
+    ]
     rows, owner = _samples(parts, length, f"shakespeare {source}")
-    return natural(rows, owner, names=names, shares=(train, valid), shuffle=shuffle, split_seed=split_seed)
+    return natural(
+        rows, owner, names=names, shares=(train, valid), shuffle=shuffle, split_seed=split_seed
+    )
 
 
 def _samples(texts: list[Stream], length: int, name: str) -> tuple[Rows, np.ndarray]:
     """Return the examples of all roles, and the role of each."""
     parts = [text.examples(length) for text in texts]
     owner = np.repeat(np.arange(len(parts)), [len(y) for _, y in parts])
-    return Rows(np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), LABELS, name), owner
+    return (
+        Rows(
+            np.concatenate([x for x, _ in parts]),
+            np.concatenate([y for _, y in parts]),
+            LABELS,
+            name,
+        ),
+        owner,
+    )
 
 
 def encode(text: str) -> np.ndarray:
@@ -207,27 +252,45 @@ def _codes(text: str) -> np.ndarray:
 
 def _plays(length: int) -> dict[str, Stream]:
     return {
-        f"{role.play}: {role.name}": join_sequences([encode(f"{speech}\n") for speech in role.speeches], length=length, padding=SPACE)
+        f"{role.play}: {role.name}": join_sequences(
+            [encode(f"{speech}\n") for speech in role.speeches], length=length, padding=SPACE
+        )
         for role in read_roles()
     }
 
 
 def _leaf(length: int) -> dict[str, Stream]:
-    """Return LEAF's windows by role. Each window is a sequence of its own; only its last character is a target."""
+    """Return LEAF's windows by role. Each window is a sequence of its own; only its last character
+    is a target.
+    """
     texts: dict[str, Stream] = {}
     for user in read_leaf(leaf_paths(LEAF)):
-        wrong = next((x for x, y in zip(user.x, user.y, strict=True) if len(x) != length or len(y) != 1), None)
+        wrong = next(
+            (x for x, y in zip(user.x, user.y, strict=True) if len(x) != length or len(y) != 1),
+            None,
+        )
         if wrong is not None:
-            raise DataError(f"shakespeare: x must have {length} characters and y one, but {user.name!r} has an x of {len(wrong)}.")
+            raise DataError(
+                f"shakespeare: x must have {length} characters and y one, but {user.name!r} has an"
+                f" x of {len(wrong)}."
+            )
         symbols = encode("".join(x + y for x, y in zip(user.x, user.y, strict=True)))
         texts[user.name] = Stream(symbols, np.arange(len(user.y)) * (length + 1) + length)
     return texts
 
 
 def _check(source: str, length: int, stride: int, fraction: float) -> None:
-    require(source in SOURCES, f"shakespeare: source must be one of {', '.join(SOURCES)}, got {source!r}.")
-    require(length >= 1 and stride >= 1, f"shakespeare: length and stride must be at least 1, got {length} and {stride}.")
-    require(0 < fraction <= 1, f"shakespeare: fraction must be above 0 and at most 1, got {fraction}.")
+    require(
+        source in SOURCES,
+        f"shakespeare: source must be one of {', '.join(SOURCES)}, got {source!r}.",
+    )
+    require(
+        length >= 1 and stride >= 1,
+        f"shakespeare: length and stride must be at least 1, got {length} and {stride}.",
+    )
+    require(
+        0 < fraction <= 1, f"shakespeare: fraction must be above 0 and at most 1, got {fraction}."
+    )
 
 
 CARD = DatasetCard(
@@ -236,12 +299,24 @@ CARD = DatasetCard(
     load=shakespeare,
     layouts=LAYOUTS,
     papers=("q-FFL", "PropFair"),
-    licence="The plays are in the public domain; the repository that holds these texts is GPL-3 for its script.",
-    provenance="shakespeare.mit.edu, scraped by ravexina/shakespeare-plays-dataset-scraper; 36 plays, without The Winter's Tale.",
+    licence=(
+        "The plays are in the public domain; the repository that holds these texts is GPL-3 for its"
+        " script."
+    ),
+    provenance=(
+        "shakespeare.mit.edu, scraped by ravexina/shakespeare-plays-dataset-scraper; 36 plays,"
+        " without The Winter's Tale."
+    ),
     citation="Caldas et al.: LEAF: a benchmark for federated settings. arXiv:1812.01097, 2018.",
     notes=(
-        "q-FFL reads LEAF's text (Project Gutenberg), so roles, spelling and sizes differ from the paper's.",
-        "Samples overlap: a test input shares most of its characters with training inputs unless shuffle=false.",
+        (
+            "q-FFL reads LEAF's text (Project Gutenberg), so roles, spelling and sizes differ from"
+            " the paper's."
+        ),
+        (
+            "Samples overlap: a test input shares most of its characters with training inputs"
+            " unless shuffle=false."
+        ),
         "Some stage directions remain in the speeches, since the files do not mark them.",
         "PropFair: roles=20, min_samples=10000, train=0.5, valid=0.",
     ),

@@ -1,4 +1,6 @@
-"""Run jobs on a Ray cluster. The machine that starts them writes all files; workers need no shared disk."""
+"""Run jobs on a Ray cluster. The machine that starts them writes all files; workers need no shared
+disk.
+"""
 
 import logging
 import os
@@ -30,34 +32,48 @@ from evenly.simulate.traces import Observe
 
 # Connecting to a Ray cluster: an existing one, or one on this machine that ends with the work.
 
-# By default Ray listens on the network and sends usage statistics. RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER decides
-# whether a new cluster may have several machines; if not, it stays on the loopback address.
-ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
-ALWAYS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # how Ray will behave by default; until it does, it warns at every start
-SHORT = Path("/tmp")  # Ray's sockets lie under its folder, and their paths may have about a hundred characters
+# By default Ray listens on the network and sends usage statistics.
+# RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER decides whether a new cluster may have several machines; if not,
+# it stays on the loopback address.
+ALONE = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "token",
+}
+# how Ray will behave by default; until it does, it warns at every start
+ALWAYS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+# Ray's sockets lie under its folder, and their paths may have about a hundred characters
+SHORT = Path("/tmp")
 REACHED_SECONDS = 5.0
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
-# Starting a cluster forks, so a process without threads of JAX starts it. The cluster ends when its standard
-# input is closed, also if this process is killed.
+# Starting a cluster forks, so a process without threads of JAX starts it. The cluster ends when its
+# standard input is closed, also if this process is killed.
 SERVE = """
 import logging, os, shutil, sys
 import ray
 cores = {"num_cpus": int(sys.argv[2])} if sys.argv[2:] else {}
-ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, _temp_dir=sys.argv[1], **cores)
+quiet = dict(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+ray.init(_temp_dir=sys.argv[1], **quiet, **cores)
 print(ray.get_runtime_context().gcs_address, flush=True)
 nowhere = os.open(os.devnull, os.O_WRONLY)
 os.dup2(nowhere, 1), os.dup2(nowhere, 2)  # nobody reads on
 sys.stdin.read()
 ray.shutdown()
-shutil.rmtree(sys.argv[1], ignore_errors=True)  # Ray's last processes may still be writing their logs
+# Ray's last processes may still be writing their logs.
+shutil.rmtree(sys.argv[1], ignore_errors=True)
 """
 
 
 def check_installed() -> None:
-    """Raise ValueError if Ray is not installed. Ray is not imported, because importing it fixes its settings."""
+    """Raise ValueError if Ray is not installed. Ray is not imported, because importing it fixes its
+    settings.
+    """
     if find_spec("ray") is None:
-        raise ValueError("--on ray needs the package ray, which is not installed. Install it with: pip install 'evenly[ray]'")
+        raise ValueError(
+            "--on ray needs the package ray, which is not installed. Install it with: pip install"
+            " 'evenly[ray]'"
+        )
 
 
 def check_reachable(address: str | None) -> None:
@@ -74,14 +90,16 @@ def check_reachable(address: str | None) -> None:
 
 def _unreachable(address: str, why: str) -> str:
     return (
-        f"There is no Ray cluster at {address} ({why}). Start one there with `ray start --head`, or omit --address to use only "
-        "this machine."
+        f"There is no Ray cluster at {address} ({why}). Start one there with `ray start --head`, or"
+        " omit --address to use only this machine."
     )
 
 
 @contextmanager
 def connection(address: str | None, cores: int | None = None) -> Iterator[Any]:
-    """Context that yields the module `ray`, connected to the cluster of this process, to an address, or to a new local cluster."""
+    """Context that yields the module `ray`, connected to the cluster of this process, to an
+    address, or to a new local cluster.
+    """
     alone = address is None and "RAY_ADDRESS" not in os.environ
     early = "ray" in sys.modules and not _token.cache_info().currsize
     with _environment({**ALWAYS, **(ALONE | {"RAY_AUTH_TOKEN": _token()} if alone else {})}):
@@ -91,9 +109,12 @@ def connection(address: str | None, cores: int | None = None) -> Iterator[Any]:
 
         if ray.is_initialized():
             yield ray
-        elif alone and early:  # its settings are fixed when it is imported, and without them its cluster would be open to others
+        elif alone and early:
+            # its settings are fixed when it is imported, and without them its cluster would be open
+            # to others
             raise ValueError(
-                "Ray was imported before evenly could start its own cluster. Call ray.init() first, and evenly uses that cluster."
+                "Ray was imported before evenly could start its own cluster. Call ray.init() first,"
+                " and evenly uses that cluster."
             )
         elif alone:
             with _cluster_here(cores) as own:
@@ -106,7 +127,9 @@ def _join(ray: Any, address: str | None) -> Iterator[Any]:
     try:
         ray.init(address, **QUIET)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ValueError(_unreachable(address or os.environ["RAY_ADDRESS"], str(error).splitlines()[0])) from None
+        raise ValueError(
+            _unreachable(address or os.environ["RAY_ADDRESS"], str(error).splitlines()[0])
+        ) from None
     try:
         yield ray
     finally:
@@ -118,9 +141,15 @@ def _cluster_here(cores: int | None) -> Iterator[str]:
     """Context that starts a cluster on this machine and yields its address."""
     folder = tempfile.mkdtemp(prefix="evenly-", dir=SHORT if SHORT.is_dir() else None)
     command = [sys.executable, "-c", SERVE, folder, *([] if cores is None else [str(cores)])]
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes: Any = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
     try:
-        # A session of its own: Ctrl-C is for us, and it must not lose the cluster while we still stop its jobs.
+        # A session of its own: Ctrl-C is for us, and it must not lose the cluster while we still
+        # stop its jobs.
         with subprocess.Popen(command, start_new_session=True, **pipes) as server:
             assert server.stdout
             address = server.stdout.readline().strip()
@@ -140,7 +169,9 @@ def _cluster_here(cores: int | None) -> Iterator[str]:
 
 @cache
 def _token() -> str:
-    """The secret without which nobody can submit work to this process's clusters. Ray reads it once."""
+    """The secret without which nobody can submit work to this process's clusters. Ray reads it
+    once.
+    """
     return secrets.token_hex(32)
 
 
@@ -162,15 +193,16 @@ ATTEMPTS = 3  # how often a job is started whose worker dies
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 10.0  # how long workers have to save themselves when everything is stopped
 MOST_NAMED = 3
-TRAVELS = ("JAX_", "XLA_", "EVENLY_")  # settings that workers share with whoever asks: other flags may give other bits
+# settings that workers share with whoever asks: other flags may give other bits
+TRAVELS = ("JAX_", "XLA_", "EVENLY_")
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
 def on_ray(address: str | None = None, *, cores: int | None = None) -> Iterator[Executor]:
-    """Context that yields an executor on a Ray cluster: the one this process is connected to, the one at an address, or a new one on this
-    machine with all or some of its cores.
+    """Context that yields an executor on a Ray cluster: the one this process is connected to, the
+    one at an address, or a new one on this machine with all or some of its cores.
     """
     check_installed()
     check_reachable(address)
@@ -194,8 +226,10 @@ class _Driver:
         self._board = ray.remote(worker.ProgressBoard).options(num_cpus=0, max_restarts=-1).remote()
         self._train = _remote(ray, len(programs))
         self._reports = [ledger.begin() for _ in programs]
-        self._observers: dict[int, Observe | None] = {}  # by place among the programs: what its evaluations are told to
-        self._running: dict[Any, tuple[int, int]] = {}  # what Ray calls a job -> its place among the programs, and the attempt
+        # by place among the programs: what its evaluations are told to
+        self._observers: dict[int, Observe | None] = {}
+        # what Ray calls a job -> its place among the programs, and the attempt
+        self._running: dict[Any, tuple[int, int]] = {}
 
     def run(self) -> None:
         try:
@@ -214,14 +248,26 @@ class _Driver:
 
     def _start(self, number: int, attempt: int) -> None:
         job = worker.Job(
-            self._plan.to_json(), self._programs[number], self._ledger.models, self._ledger.has_followers, versions(), self._plugins
+            self._plan.to_json(),
+            self._programs[number],
+            self._ledger.models,
+            self._ledger.has_followers,
+            versions(),
+            self._plugins,
         )
         self._running[self._train.remote(job, self._table, number, self._board)] = number, attempt
 
     def _end(self, one: Any, number: int, attempt: int) -> None:
-        """Store the result of a job. A job has one attempt at a time, so no result is stored twice."""
+        """Store the result of a job. A job has one attempt at a time, so no result is
+        stored twice.
+        """
         errors, program = self._ray.exceptions, self._programs[number]
-        lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError)
+        lost = (
+            errors.WorkerCrashedError,
+            errors.NodeDiedError,
+            errors.OutOfMemoryError,
+            errors.ObjectLostError,
+        )
         try:
             result = self._ray.get(one)
         except lost as error:
@@ -239,22 +285,36 @@ class _Driver:
         what, why = _describe(self._programs[number]), str(error).splitlines()[0]
         if attempt == ATTEMPTS:
             raise ChildProcessError(
-                f"{what} was started {ATTEMPTS} times, and its worker died each time ({why}). All other finished programs are stored. "
-                "Check that the workers have enough memory, then run the command again."
+                f"{what} was started {ATTEMPTS} times, and its worker died each time ({why}). All"
+                " other finished programs are stored. Check that the workers have enough memory,"
+                " then run the command again."
             ) from None
-        log.warning("%s: its worker died (%s). It runs again, attempt %d of %d.", what, why, attempt + 1, ATTEMPTS)
+        log.warning(
+            "%s: its worker died (%s). It runs again, attempt %d of %d.",
+            what,
+            why,
+            attempt + 1,
+            ATTEMPTS,
+        )
         self._start(number, attempt + 1)
 
     def _own_error(self, program: Program, error: Any) -> Exception:
-        """A job's error as it would be raised here, with the name of the machine if it is another one."""
+        """A job's error as it would be raised here, with the name of the machine if it is another
+        one.
+        """
         if not isinstance(error.cause, ValueError):
             return error.cause if isinstance(error.cause, Exception) else error
         *_, machine = getattr(error.cause, "__notes__", None) or [platform.node()]
-        origin = "" if machine == platform.node() else f" (Reported by the worker on {machine}: {_describe(program)}.)"
+        origin = (
+            ""
+            if machine == platform.node()
+            else f" (Reported by the worker on {machine}: {_describe(program)}.)"
+        )
         return ValueError(f"{error.cause}{origin}")
 
     def _read_board(self) -> None:
-        with suppress(self._ray.exceptions.RayActorError):  # lost with its machine, it starts again and is told the next update
+        # lost with its machine, it starts again and is told the next update
+        with suppress(self._ray.exceptions.RayActorError):
             for number, update in self._ray.get(self._board.read.remote()).items():
                 if number not in self._observers:
                     self._observers[number] = self._ledger.follow(self._programs[number])
@@ -264,7 +324,9 @@ class _Driver:
                 self._reports[number](update.done, self._plan.rounds)
 
     def _stop(self) -> None:
-        """Give running jobs a few seconds to write checkpoints, store the results that arrive, and cancel the others."""
+        """Give running jobs a few seconds to write checkpoints, store the results that arrive, and
+        cancel the others.
+        """
         left, until = list(self._running), time.monotonic() + GRACE_SECONDS
         with suppress(self._ray.exceptions.RayError):  # what stopped us is what should be told
             self._board.stop.remote()
@@ -279,13 +341,19 @@ class _Driver:
                 self._ray.cancel(one, force=True)
 
     def _rescue(self, one: Any) -> None:
-        """Store the result of a job that finished meanwhile: its worker has removed its checkpoint."""
-        with suppress(self._ray.exceptions.RayError, OSError):  # it was stopped, too; or the disk is what stopped us
-            self._ledger.save(self._programs[self._running[one][0]], _copy_arrays(self._ray.get(one)))
+        """Store the result of a job that finished meanwhile: its worker has removed its
+        checkpoint.
+        """
+        # it was stopped, too; or the disk is what stopped us
+        with suppress(self._ray.exceptions.RayError, OSError):
+            self._ledger.save(
+                self._programs[self._running[one][0]], _copy_arrays(self._ray.get(one))
+            )
 
 
 def _remote(ray: Any, jobs: int) -> Any:
-    """The remote function that trains a program, with a GPU if there are any, or with a share of the cores.
+    """The remote function that trains a program, with a GPU if there are any, or with a share of
+    the cores.
 
     Ray's retries are off, because it would retry forever if memory is short.
     """
@@ -299,14 +367,19 @@ def _remote(ray: Any, jobs: int) -> Any:
 
 
 def worker_environment() -> dict[str, str]:
-    """Environment variables of a worker: JAX's flags as on this machine, and the same number of threads for XLA and NumPy.
+    """Environment variables of a worker: JAX's flags as on this machine, and the same number of
+    threads for XLA and NumPy.
 
     Both split large products among threads, and other splits give other last bits.
     """
     travels = {name: value for name, value in os.environ.items() if name.startswith(TRAVELS)}
     named = (os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))
     threads = next((value for value in named if value), str(_cores()))
-    return {**travels, "NPROC": os.environ.get("NPROC") or str(_cores()), "OPENBLAS_NUM_THREADS": threads}
+    return {
+        **travels,
+        "NPROC": os.environ.get("NPROC") or str(_cores()),
+        "OPENBLAS_NUM_THREADS": threads,
+    }
 
 
 def _cores() -> int:
@@ -319,18 +392,24 @@ def _gpus_wanted() -> bool:
 
 
 def _table(ray: Any, plan: Plan) -> Any:
-    """The user's table in Ray's object store, because workers may not have the file. Readers check its hash."""
+    """The user's table in Ray's object store, because workers may not have the file. Readers check
+    its hash.
+    """
     if "path" not in plan.data:
         return None
     return ray.put(np.frombuffer(Path(plan.data["path"]).read_bytes(), np.uint8))
 
 
 def _copy_arrays(result: Result) -> Result:
-    """A result with copied arrays. Arrays of Ray's object store are read-only and occupy its memory."""
+    """A result with copied arrays. Arrays of Ray's object store are read-only and occupy its
+    memory.
+    """
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, result)
 
 
 def _describe(program: Program) -> str:
     labels = [key.split("#")[0] for key in program.keys]
-    shown = ", ".join(labels[:MOST_NAMED]) + (f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else "")
+    shown = ", ".join(labels[:MOST_NAMED]) + (
+        f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
+    )
     return f"The program of {shown} on seed {program.seed}"

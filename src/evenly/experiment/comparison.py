@@ -42,11 +42,14 @@ class Run(NamedTuple):
     settings: dict[str, Any]
     seed: int
     trace: Trace
-    needs: frozenset[str] | None = None  # what clients reveal: fields of Signals and Effort; None: not known
+    # what clients reveal: fields of Signals and Effort; None: not known
+    needs: frozenset[str] | None = None
 
 
 class Incidents(NamedTuple):
-    """Problems in a deployment: which replies did not count, in which round and why, and which claims exceeded a cap."""
+    """Problems in a deployment: which replies did not count, in which round and why, and which
+    claims exceeded a cap.
+    """
 
     left_out: tuple[Exclusion, ...] = ()
     flagged: tuple[RoundFlag, ...] = ()
@@ -81,7 +84,8 @@ class Comparison(NamedTuple):
     notes: str = ""  # what its file says about it; an empty line ends a paragraph
     incidents: Incidents | None = None  # of a deployment; a simulation has none
     deployed: DeploymentSetup | None = None
-    registered: Federation | None = None  # with all clients, where only a panel of them was evaluated
+    # with all clients, where only a panel of them was evaluated
+    registered: Federation | None = None
 
     @property
     def everyone(self) -> Federation:
@@ -106,7 +110,10 @@ def final_spreads(comparison: Comparison, label: str, split: str) -> dict[str, S
     groups, equity metrics need groups of clients. The split "central", a test set that belongs to
     no client, has group metrics only; without groups it has the accuracy.
     """
-    return {metric: spread(np.array(list(values.values()))) for metric, values in final_by_seed(comparison, label, split).items()}
+    return {
+        metric: spread(np.array(list(values.values())))
+        for metric, values in final_by_seed(comparison, label, split).items()
+    }
 
 
 def final_by_seed(comparison: Comparison, label: str, split: str) -> dict[str, dict[int, float]]:
@@ -119,14 +126,25 @@ def final_by_seed(comparison: Comparison, label: str, split: str) -> dict[str, d
 def _final(comparison: Comparison, run: Run, split: str) -> dict[str, float]:
     by_client = {}
     if split != CENTRAL:
-        tables, group = run.trace.tables[-1, SPLITS.index(split)], comparison.federation.client_group
-        by_client = final_metrics(run.trace, split) | _equity(comparison.federation, tables) | run_metrics(run.trace, group)
+        tables, group = (
+            run.trace.tables[-1, SPLITS.index(split)],
+            comparison.federation.client_group,
+        )
+        by_client = (
+            final_metrics(run.trace, split)
+            | _equity(comparison.federation, tables)
+            | run_metrics(run.trace, group)
+        )
         by_client |= _by_client(comparison, run, split)
-    return by_client | {name: float(values[-1]) for name, values in group_metrics(comparison.federation, run.trace, split).items()}
+    return by_client | {
+        name: float(values[-1])
+        for name, values in group_metrics(comparison.federation, run.trace, split).items()
+    }
 
 
 def group_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
-    """Group metrics at every evaluation, over all rows of a split or over the central test set: arrays [evaluations].
+    """Group metrics at every evaluation, over all rows of a split or over the central test set:
+    arrays [evaluations].
 
     With fewer than two groups the central test set has the accuracy only, and other splits have no
     group metrics.
@@ -135,13 +153,19 @@ def group_metrics(federation: Federation, trace: Trace, split: str) -> dict[str,
         return {}
     if split != CENTRAL and len(federation.groups) < 2:
         return {}
-    found = measure_groups(pooled(trace, split), favourable=federation.favourable, unprivileged=federation.unprivileged)
+    found = measure_groups(
+        pooled(trace, split), favourable=federation.favourable, unprivileged=federation.unprivileged
+    )
     return found if len(federation.groups) > 1 else {"accuracy": found["accuracy"]}
 
 
 def _equity(federation: Federation, tables: np.ndarray) -> dict[str, float]:
     """Metrics of evenness between groups of clients, if clients belong to groups."""
-    return {} if federation.client_group is None else measure_equity(accuracy(tables), federation.client_group)
+    return (
+        {}
+        if federation.client_group is None
+        else measure_equity(accuracy(tables), federation.client_group)
+    )
 
 
 def _by_client(comparison: Comparison, run: Run, split: str) -> dict[str, float]:
@@ -149,29 +173,53 @@ def _by_client(comparison: Comparison, run: Run, split: str) -> dict[str, float]
     names = comparison.federation.names
     if len(names) > MOST_NAMED:
         return {}
-    return dict(zip((f"client:{n}" for n in names), (100 * accuracy(run.trace.tables[-1, SPLITS.index(split)])).tolist(), strict=True))
+    return dict(
+        zip(
+            (f"client:{n}" for n in names),
+            (100 * accuracy(run.trace.tables[-1, SPLITS.index(split)])).tolist(),
+            strict=True,
+        )
+    )
 
 
 def tidy_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """One row per metric: of the model at every evaluation, and of every client and group at the last evaluation.
+    """One row per metric: of the model at every evaluation, and of every client and group at the
+    last evaluation.
 
     With more than `MOST_LISTED` clients there are rows of quantiles, with the level "clients",
     instead of rows of clients.
     """
     for run in comparison.runs:
         common = _run_columns(comparison, run)
-        by_group = {split: group_metrics(comparison.federation, run.trace, split) for split in (*SPLITS, CENTRAL)}
+        by_group = {
+            split: group_metrics(comparison.federation, run.trace, split)
+            for split in (*SPLITS, CENTRAL)
+        }
         for i, done in enumerate(run.trace.rounds):
             last = i == len(run.trace.rounds) - 1
             for split in (*SPLITS, CENTRAL):
                 where = {**common, "round": int(done), "split": split}
-                model = {} if split == CENTRAL else _client_metrics(comparison.federation, run.trace.tables[i, SPLITS.index(split)])
+                model = (
+                    {}
+                    if split == CENTRAL
+                    else _client_metrics(
+                        comparison.federation, run.trace.tables[i, SPLITS.index(split)]
+                    )
+                )
                 model |= {name: float(values[i]) for name, values in by_group[split].items()}
-                yield from ({**where, "level": "model", "name": "", "metric": m, "value": v} for m, v in model.items())
+                yield from (
+                    {**where, "level": "model", "name": "", "metric": m, "value": v}
+                    for m, v in model.items()
+                )
                 if last and split != CENTRAL:
-                    yield from ({**where, **row} for row in _client_rows(comparison, run.trace, split))
+                    yield from (
+                        {**where, **row} for row in _client_rows(comparison, run.trace, split)
+                    )
                 if last and len(by_group[split]) > 1:
-                    yield from ({**where, **row} for row in _group_rows(comparison.federation, run.trace, split))
+                    yield from (
+                        {**where, **row}
+                        for row in _group_rows(comparison.federation, run.trace, split)
+                    )
 
 
 def _run_columns(comparison: Comparison, run: Run) -> dict[str, Any]:
@@ -195,11 +243,16 @@ def _client_metrics(federation: Federation, tables: np.ndarray) -> dict[str, flo
 
 def _client_rows(comparison: Comparison, trace: Trace, split: str) -> Iterator[dict[str, Any]]:
     tables = trace.tables[-1, SPLITS.index(split)]
-    found = {"accuracy": 100 * accuracy(tables), "loss": trace.losses[-1, SPLITS.index(split)], "examples": examples(tables)}
+    found = {
+        "accuracy": 100 * accuracy(tables),
+        "loss": trace.losses[-1, SPLITS.index(split)],
+        "examples": examples(tables),
+    }
     if comparison.federation.clients > MOST_LISTED:
         yield from _quantile_rows(found)
         return
-    found |= {"model": trace.choice[-1]} if trace.choice.size else {}  # which of several models it is served
+    # which of several models it is served
+    found |= {"model": trace.choice[-1]} if trace.choice.size else {}
     for k, name in enumerate(comparison.federation.names):
         for metric, values in found.items():
             yield {"level": "client", "name": name, "metric": metric, "value": float(values[k])}
@@ -209,8 +262,15 @@ def _quantile_rows(found: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
     """The distribution of the clients' values, without undefined ones."""
     for metric, values in found.items():
         known = values[np.isfinite(values)]
-        for share, value in zip(QUANTILES, np.quantile(known, QUANTILES), strict=True) if len(known) else ():
-            yield {"level": "clients", "name": f"quantile {share:g}", "metric": metric, "value": float(value)}
+        for share, value in (
+            zip(QUANTILES, np.quantile(known, QUANTILES), strict=True) if len(known) else ()
+        ):
+            yield {
+                "level": "clients",
+                "name": f"quantile {share:g}",
+                "metric": metric,
+                "value": float(value),
+            }
 
 
 def _group_rows(federation: Federation, trace: Trace, split: str) -> Iterator[dict[str, Any]]:
@@ -218,8 +278,18 @@ def _group_rows(federation: Federation, trace: Trace, split: str) -> Iterator[di
     found = rates(pooled(trace, split)[-1], federation.favourable)
     for g, name in enumerate(federation.groups):
         for metric in GROUP_RATES:
-            yield {"level": "group", "name": name, "metric": metric, "value": float(100 * getattr(found, metric)[g])}
-        yield {"level": "group", "name": name, "metric": "examples", "value": float(found.examples[g])}
+            yield {
+                "level": "group",
+                "name": name,
+                "metric": metric,
+                "value": float(100 * getattr(found, metric)[g]),
+            }
+        yield {
+            "level": "group",
+            "name": name,
+            "metric": "examples",
+            "value": float(found.examples[g]),
+        }
 
 
 # The metrics that are reported during training.
@@ -228,7 +298,8 @@ LIVE_GROUP_METRICS = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff_abs
 
 
 def live_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
-    """The metrics that are reported during training, for one split or the central test set: arrays [evaluations].
+    """The metrics that are reported during training, for one split or the central test set: arrays
+    [evaluations].
 
     The result is empty if no client has rows in the split.
     """
@@ -237,7 +308,8 @@ def live_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, 
         return by_group
     tables, losses = trace.tables[:, SPLITS.index(split)], trace.losses[:, SPLITS.index(split)]
     counts = examples(tables)
-    known = (counts > 0).all(0)  # a client's rows are the same at every evaluation, unless a deployed one answered late
+    # a client's rows are the same at every evaluation, unless a deployed one answered late
+    known = (counts > 0).all(0)
     if not known.any():
         return {}
     a, n = accuracy(tables)[:, known], counts[:, known]
@@ -250,12 +322,19 @@ def live_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, 
 
 
 def _live_group_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
-    """Group metrics if there are at least two groups; the accuracy of a central test set without groups."""
+    """Group metrics if there are at least two groups; the accuracy of a central test set without
+    groups.
+    """
     several = len(federation.groups) > 1
     if not (several or split == CENTRAL) or (split == CENTRAL and not len(federation.central)):
         return {}
-    seen = view(pooled(trace, split), favourable=federation.favourable, unprivileged=federation.unprivileged)
-    return {name: GROUP_METRICS[name].function(seen) for name in (LIVE_GROUP_METRICS if several else LIVE_GROUP_METRICS[:1])}
+    seen = view(
+        pooled(trace, split), favourable=federation.favourable, unprivileged=federation.unprivileged
+    )
+    return {
+        name: GROUP_METRICS[name].function(seen)
+        for name in (LIVE_GROUP_METRICS if several else LIVE_GROUP_METRICS[:1])
+    }
 
 
 def compared_split(federation: Federation) -> str:

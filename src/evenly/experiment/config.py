@@ -60,27 +60,42 @@ class Experiment(BaseModel):
     evaluate_every: int = Field(ge=0, default=0)
     dropout: float = 0.0
     notes: str = ""
-    plugins: list[str] = []  # Python files that register methods, metrics or data sets; a path starts where the experiment file is
+    # Python files that register methods, metrics or data sets; a path starts where the experiment
+    # file is
+    plugins: list[str] = []
     paper: Paper | None = None
     quick: Quick | None = None
     study: StudyTable | None = None
 
-    def study_plan(self, name: str, *, quick: bool = False, seeds: int | None = None, rounds: int | None = None) -> StudyPlan:
+    def study_plan(
+        self, name: str, *, quick: bool = False, seeds: int | None = None, rounds: int | None = None
+    ) -> StudyPlan:
         """The plan of a study, with one plan for each partition."""
         assert self.study is not None
         whole = self.plan(name, quick=quick, seeds=seeds, rounds=rounds)
         whole = dataclasses.replace(whole, methods=add_sweep(self.methods, self.study.choose))
-        wanted = self.quick.cells if quick and self.quick and self.quick.cells else range(len(self.study.cells))
+        wanted = (
+            self.quick.cells
+            if quick and self.quick and self.quick.cells
+            else range(len(self.study.cells))
+        )
         cells = [self.study.cells[i] for i in wanted]
         names = [", ".join(map(str, cell.values())) for cell in cells]
         twice = next((one for one in names if names.count(one) > 1), None)
         if twice is not None:
             raise ValueError(f"study.cells must be different, but {twice!r} occurs twice.")
-        own = {at: dataclasses.replace(whole, data=whole.data | cell) for at, cell in zip(names, cells, strict=True)}
+        own = {
+            at: dataclasses.replace(whole, data=whole.data | cell)
+            for at, cell in zip(names, cells, strict=True)
+        }
         return StudyPlan(name=name, chosen=tuple(self.study.choose), cells=own)
 
-    def plan(self, name: str, *, quick: bool = False, seeds: int | None = None, rounds: int | None = None) -> Plan:
-        """The plan of this experiment or of its quick version, optionally with another number of seeds or rounds."""
+    def plan(
+        self, name: str, *, quick: bool = False, seeds: int | None = None, rounds: int | None = None
+    ) -> Plan:
+        """The plan of this experiment or of its quick version, optionally with another number of
+        seeds or rounds.
+        """
         short = self.quick if quick else None
         if quick and short is None:
             raise ValueError(f"{name} has no quick variant.")
@@ -130,22 +145,37 @@ def read(path: Path) -> Experiment:
     except FileNotFoundError:
         raise ValueError(f"There is no experiment file {str(path)!r}.") from None
     except IsADirectoryError:
-        raise ValueError(f"An experiment file is needed, but {str(path)!r} is a folder. `evenly resume` continues one.") from None
+        raise ValueError(
+            f"An experiment file is needed, but {str(path)!r} is a folder. `evenly resume`"
+            " continues one."
+        ) from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path.name} must be UTF-8 text, but some bytes are not. Save it as UTF-8.") from None
+        raise ValueError(
+            f"{path.name} must be UTF-8 text, but some bytes are not. Save it as UTF-8."
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path.name} is not valid TOML: {error}.") from None
     except RecursionError:
-        raise ValueError(f"{path.name}: lists and tables may be nested at most {MOST_NESTED} levels deep.") from None
+        raise ValueError(
+            f"{path.name}: lists and tables may be nested at most {MOST_NESTED} levels deep."
+        ) from None
     experiment = _validate(fields, path.name, path.parent)
     data = experiment.data
     if ("name" in data) == ("path" in data):
         given = shortened(list(data))
-        raise ValueError(f"{path.name}: [data] must have either the name of a data set or the path of a table, got {given}.")
+        raise ValueError(
+            f"{path.name}: [data] must have either the name of a data set or the path of a table,"
+            f" got {given}."
+        )
     if not fits(data.get("name", ""), str):
         given = shortened(data["name"])
-        raise ValueError(f"{path.name}, key 'data.name': it must be the name of a data set, such as 'synthetic', got {given}.")
-    return experiment.model_copy(update={"data": _table(data, path)}) if "path" in data else experiment
+        raise ValueError(
+            f"{path.name}, key 'data.name': it must be the name of a data set, such as 'synthetic',"
+            f" got {given}."
+        )
+    return (
+        experiment.model_copy(update={"data": _table(data, path)}) if "path" in data else experiment
+    )
 
 
 def _table(data: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -190,17 +220,24 @@ def _validate(fields: dict[str, Any], where: str, folder: Path = Path()) -> Expe
         experiment = Experiment.model_validate(fields)
     except ValidationError as error:
         raise _mistake(error, where, Experiment) from None
-    experiment = experiment.model_copy(update={"plugins": [str(folder / plugin) for plugin in experiment.plugins]})
+    experiment = experiment.model_copy(
+        update={"plugins": [str(folder / plugin) for plugin in experiment.plugins]}
+    )
     load_files(experiment.plugins)  # their methods have settings, too
     settings = {name for method in METHODS.values() for name in method.settings}
     for name in experiment.training:
         if name not in settings:
-            raise ValueError(f"{where}: {unknown('key', f'training.{name}', [f'training.{one}' for one in settings])}")
+            raise ValueError(
+                f"{where}:"
+                f" {unknown('key', f'training.{name}', [f'training.{one}' for one in settings])}"
+            )
     return experiment
 
 
 def _mistake(error: ValidationError, where: str, model: type[BaseModel], *table: str) -> ValueError:
-    """The first mistake as one sentence. An unknown key is reported before a missing one, because it usually is a misspelling of it."""
+    """The first mistake as one sentence. An unknown key is reported before a missing one, because
+    it usually is a misspelling of it.
+    """
     first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     location = [*table, *(step for step in first["loc"] if step not in UNION)]
     key = ".".join(map(str, location))
@@ -209,9 +246,20 @@ def _mistake(error: ValidationError, where: str, model: type[BaseModel], *table:
         known = [".".join([*map(str, location[:-1]), name]) for name in legal.model_fields]
         return ValueError(f"{where}: {unknown('key', key, known)}")
     if first["type"] == "missing":
-        absent = [".".join(map(str, [*table, *e["loc"]])) for e in error.errors() if e["type"] == "missing"]
-        return ValueError(f"{where} lacks the required {'key' if len(absent) == 1 else 'keys'} {' and '.join(map(repr, absent))}.")
-    wanted = "Input should be a number of seeds or a list of seeds" if key == "seeds" and len(error.errors()) > 1 else first["msg"]
+        absent = [
+            ".".join(map(str, [*table, *e["loc"]]))
+            for e in error.errors()
+            if e["type"] == "missing"
+        ]
+        return ValueError(
+            f"{where} lacks the required {'key' if len(absent) == 1 else 'keys'}"
+            f" {' and '.join(map(repr, absent))}."
+        )
+    wanted = (
+        "Input should be a number of seeds or a list of seeds"
+        if key == "seeds" and len(error.errors()) > 1
+        else first["msg"]
+    )
     return ValueError(f"{where}, key {key!r}: {wanted}, got {shortened(first['input'])}.")
 
 

@@ -1,4 +1,6 @@
-"""The files of a deployment: a federation of real clients, whose folder is read like a simulation's."""
+"""The files of a deployment: a federation of real clients, whose folder is read like a
+simulation's.
+"""
 
 import dataclasses
 import hashlib
@@ -41,7 +43,9 @@ class Exclusion(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """A client that claimed more than a cap allows. With client UNKNOWN, there are too few clients for the cap."""
+    """A client that claimed more than a cap allows. With client UNKNOWN, there are too few clients
+    for the cap.
+    """
 
     client: int
     what: str  # "loss", "examples", "coefficient", "norm"
@@ -58,7 +62,9 @@ class RoundFlag(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """The settings of a deployment. Another server can continue a folder only with the same settings."""
+    """The settings of a deployment. Another server can continue a folder only with the same
+    settings.
+    """
 
     name: str
     method: str  # the label, as a method is written down
@@ -69,10 +75,13 @@ class Deployment:
     sampling: str = ""
     caps: dict[str, Any] = dataclasses.field(default_factory=dict)
     needs: tuple[str, ...] = ()  # what clients reveal
-    notation: str = ""  # the method with every setting that matters, also of one that was given as an object
+    # the method with every setting that matters, also of one that was given as an object
+    notation: str = ""
 
     def to_json(self) -> str:
-        return json.dumps({"schema": SCHEMA, "deployment": dataclasses.asdict(self)}, indent=2, sort_keys=True)
+        return json.dumps(
+            {"schema": SCHEMA, "deployment": dataclasses.asdict(self)}, indent=2, sort_keys=True
+        )
 
     @staticmethod
     def from_json(text: str) -> "Deployment":
@@ -80,16 +89,24 @@ class Deployment:
         try:
             check_kinds(fields, {"deployment": dict[str, Any]})
             check_kinds(fields["deployment"], kinds_of(Deployment))
-            return Deployment(**{**fields["deployment"], "needs": tuple(fields["deployment"].get("needs", ()))})
+            return Deployment(
+                **{**fields["deployment"], "needs": tuple(fields["deployment"].get("needs", ()))}
+            )
         except (TypeError, KeyError) as error:
-            raise ValueError(f"This is not the plan of a deployment: {shortened(str(error))}.") from None
+            raise ValueError(
+                f"This is not the plan of a deployment: {shortened(str(error))}."
+            ) from None
 
     def fingerprint(self) -> str:
-        return hashlib.sha256(dataclasses.replace(self, name="").to_json().encode()).hexdigest()[:16]
+        return hashlib.sha256(dataclasses.replace(self, name="").to_json().encode()).hexdigest()[
+            :16
+        ]
 
 
 class DeploymentFacts(NamedTuple):
-    """The clients of a deployment, and the names of labels and groups as far as clients sent them."""
+    """The clients of a deployment, and the names of labels and groups as far as clients
+    sent them.
+    """
 
     names: tuple[str, ...]
     nodes: tuple[int, ...] = ()  # Flower's numbers for them, in this session
@@ -106,9 +123,11 @@ class Evaluation(NamedTuple):
 
     clients: np.ndarray  # int32 [n]
     examples: np.ndarray  # int64 [n, splits]
-    correct: np.ndarray  # int64 [n, splits] rows predicted right; UNKNOWN where a table says it, or nobody does
+    # int64 [n, splits] rows predicted right; UNKNOWN where a table says it, or nobody does
+    correct: np.ndarray
     losses: np.ndarray  # float32 [n, splits]; NaN: not told
-    tables: np.ndarray  # int32 [n, splits, groups, labels, outcomes]; of no labels where nobody sent one
+    # int32 [n, splits, groups, labels, outcomes]; of no labels where nobody sent one
+    tables: np.ndarray
     choice: np.ndarray  # int32 [n] which of several models each is served; UNKNOWN: there is one
 
 
@@ -128,16 +147,26 @@ class Round(NamedTuple):
 
 def write_round(folder: Path, done: Round) -> Path:
     """Write the record of a round, and replace an existing one."""
-    header = {name: getattr(done, name) for name in ("number", "seconds", "upload", "download")} | {"reports": dict(done.reports)}
+    header = {name: getattr(done, name) for name in ("number", "seconds", "upload", "download")} | {
+        "reports": dict(done.reports)
+    }
     arrays = {name: getattr(done, name) for name in ("cohort", "weights", "examples")}
-    arrays |= {f"evaluation.{name}": array for name, array in done.evaluation._asdict().items()} if done.evaluation else {}
+    arrays |= (
+        {f"evaluation.{name}": array for name, array in done.evaluation._asdict().items()}
+        if done.evaluation
+        else {}
+    )
     return write_archive(folder / HISTORY / f"{done.number:06d}.npz", arrays, header, compress=True)
 
 
 def read_rounds(folder: Path, until: int | None = None) -> list[Round]:
     """The records of all rounds in order, or of those up to `until`."""
     paths = sorted((folder / HISTORY).glob("[0-9]*.npz"))
-    return [done for path in paths if (done := _read_round(path)) and (until is None or done.number <= until)]
+    return [
+        done
+        for path in paths
+        if (done := _read_round(path)) and (until is None or done.number <= until)
+    ]
 
 
 def forget_rounds(folder: Path, after: int) -> None:
@@ -151,14 +180,20 @@ def _read_round(path: Path) -> Round:
     try:
         return read_archive(path, _round)
     except DamagedError:
-        raise ValueError(f"{str(path)!r} is damaged. Remove it; the report then covers the other rounds.") from None
+        raise ValueError(
+            f"{str(path)!r} is damaged. Remove it; the report then covers the other rounds."
+        ) from None
 
 
 def _round(archive: Archive) -> Round:
     header, file = archive
     check_kinds(header, kinds_of(Round))
     arrays: dict[str, Any] = {name: file[name] for name in ("cohort", "weights", "examples")}
-    evaluation = {name: file[f"evaluation.{name}"] for name in Evaluation._fields if f"evaluation.{name}" in file}
+    evaluation = {
+        name: file[f"evaluation.{name}"]
+        for name in Evaluation._fields
+        if f"evaluation.{name}" in file
+    }
     return Round(**header, **arrays, evaluation=Evaluation(**evaluation) if evaluation else None)
 
 
@@ -171,20 +206,31 @@ def read_facts(folder: Path) -> DeploymentFacts:
     """Read federation.json."""
     path = folder / FEDERATION
     try:
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read_fields(path.read_text()).items()}
+        fields: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v
+            for k, v in read_fields(path.read_text()).items()
+        }
         check_kinds(fields, kinds_of(DeploymentFacts))
         return DeploymentFacts(**fields)
     except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"{str(path)!r} is missing or damaged, so the clients are unknown: {error}") from None
+        raise ValueError(
+            f"{str(path)!r} is missing or damaged, so the clients are unknown: {error}"
+        ) from None
 
 
-def write_exclusions(folder: Path, left_out: Iterable[Exclusion], flagged: Iterable[RoundFlag]) -> Path:
+def write_exclusions(
+    folder: Path, left_out: Iterable[Exclusion], flagged: Iterable[RoundFlag]
+) -> Path:
     """Write left_out.json."""
     flags = [{"round": one.round, **one.flag._asdict()} for one in flagged]
-    return write_fields(folder / LEFT_OUT, {"left_out": [one._asdict() for one in left_out], "flagged": flags})
+    return write_fields(
+        folder / LEFT_OUT, {"left_out": [one._asdict() for one in left_out], "flagged": flags}
+    )
 
 
-def read_exclusions(folder: Path, until: int | None = None) -> tuple[list[Exclusion], list[RoundFlag]]:
+def read_exclusions(
+    folder: Path, until: int | None = None
+) -> tuple[list[Exclusion], list[RoundFlag]]:
     """Exclusions and flags up to a round; empty lists if the file does not exist."""
     path = folder / LEFT_OUT
     if not path.exists():
@@ -196,9 +242,15 @@ def read_exclusions(folder: Path, until: int | None = None) -> tuple[list[Exclus
             for one in fields[name]:
                 check_kinds(one, kinds_of(kind) | {"round": int})
         left = [Exclusion(**one) for one in fields["left_out"]]
-        flagged = [RoundFlag(one["round"], Flag(*(one[name] for name in Flag._fields))) for one in fields["flagged"]]
+        flagged = [
+            RoundFlag(one["round"], Flag(*(one[name] for name in Flag._fields)))
+            for one in fields["flagged"]
+        ]
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{str(path)!r} is damaged. Remove it; the report then does not list excluded clients: {error}") from None
+        raise ValueError(
+            f"{str(path)!r} is damaged. Remove it; the report then does not list excluded clients:"
+            f" {error}"
+        ) from None
     kept = [one for one in left if until is None or one.round <= until]
     return kept, [one for one in flagged if until is None or one.round <= until]
 
@@ -209,8 +261,18 @@ def no_evaluation() -> Evaluation:
 
 
 def gather_evaluation(clients: Sequence[int], found: Sequence[dict[str, Any]]) -> Evaluation:
-    """One evaluation from the replies of clients: by split `examples`, `loss`, `correct` and `table`, and `choice`."""
-    shape = next((each[s]["table"].shape for each in found for s in SPLITS if each.get(s, {}).get("table") is not None), (0, 0, 0))
+    """One evaluation from the replies of clients: by split `examples`, `loss`, `correct` and
+    `table`, and `choice`.
+    """
+    shape = next(
+        (
+            each[s]["table"].shape
+            for each in found
+            for s in SPLITS
+            if each.get(s, {}).get("table") is not None
+        ),
+        (0, 0, 0),
+    )
     n, splits = len(clients), len(SPLITS)
     made = Evaluation(
         np.array(clients, np.int32),
@@ -231,8 +293,8 @@ def gather_evaluation(clients: Sequence[int], found: Sequence[dict[str, Any]]) -
     return made
 
 
-# options.json: the server's options besides the method, for audits. They may change when a server continues a
-# deployment; earlier options are kept.
+# options.json: the server's options besides the method, for audits. They may change when a server
+# continues a deployment; earlier options are kept.
 
 OPTIONS = "options.json"
 
@@ -247,16 +309,21 @@ class ServerOptions(NamedTuple):
     min_evaluate_nodes: int = 2
     min_available_nodes: int = 2
     two_phase: bool = False
-    given_sum: bool = False  # in two phases: whether a function of the user's made the sum, of masked updates say
+    # in two phases: whether a function of the user's made the sum, of masked updates say
+    given_sum: bool = False
 
 
-def update_options(before: Sequence[ServerOptions], now: ServerOptions) -> tuple[ServerOptions, ...]:
-    """The history of options with those that apply from a round on. Later entries, which never applied, are dropped.
+def update_options(
+    before: Sequence[ServerOptions], now: ServerOptions
+) -> tuple[ServerOptions, ...]:
+    """The history of options with those that apply from a round on. Later entries, which never
+    applied, are dropped.
 
     >>> before = ServerOptions(since=1), ServerOptions(since=5, min_train_nodes=3)
     >>> [one.since for one in update_options(before, ServerOptions(since=4, two_phase=True))]
     [1, 4]
-    >>> [one.since for one in update_options(before, ServerOptions(since=4))]  # unchanged options add no entry
+    >>> # Unchanged options add no entry.
+    >>> [one.since for one in update_options(before, ServerOptions(since=4))]
     [1]
     """
     kept = tuple(one for one in before if one.since < now.since)
@@ -280,4 +347,7 @@ def read_options(folder: Path) -> tuple[ServerOptions, ...]:
             check_kinds(one, kinds_of(ServerOptions))
         return tuple(ServerOptions(**one) for one in fields["options"])
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{str(path)!r} is damaged. Remove it; the report then does not list the server's options: {error}") from None
+        raise ValueError(
+            f"{str(path)!r} is damaged. Remove it; the report then does not list the server's"
+            f" options: {error}"
+        ) from None

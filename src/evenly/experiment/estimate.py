@@ -1,4 +1,5 @@
-"""Estimate what a plan needs before it runs: the number of programs, and memory from the shapes of arrays.
+"""Estimate what a plan needs before it runs: the number of programs, and memory from the shapes of
+arrays.
 
 Training time is not estimated, because it is unknown until something was trained.
 """
@@ -38,14 +39,22 @@ class PlanEstimate(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Memory of all programs that run in parallel, without batches and temporary arrays of compiled code."""
+        """Memory of all programs that run in parallel, without batches and temporary arrays of
+        compiled code.
+        """
         return self.at_once * (self.data_bytes + self.state_bytes)
 
 
 def estimate(plan: Plan, first: SeedSetting, folder: Path | None = None) -> PlanEstimate:
-    """Estimate a plan whose first seed is loaded. Programs that are stored in `folder` count as finished."""
+    """Estimate a plan whose first seed is loaded. Programs that are stored in `folder` count as
+    finished.
+    """
     every = list(programs(plan, first.task, folder))
-    left = [program for program in every if not (folder and Store.traces_in(folder, program.keys).exists())]
+    left = [
+        program
+        for program in every
+        if not (folder and Store.traces_in(folder, program.keys).exists())
+    ]
     members = [adapt_member(member, first.federation) for member in members_of(plan)]
     return PlanEstimate(
         methods=len(plan.variants()),
@@ -64,12 +73,17 @@ def estimate(plan: Plan, first: SeedSetting, folder: Path | None = None) -> Plan
 
 
 def refuse_large_models(plan: Plan, first: SeedSetting) -> None:
-    """Raise ValueError if models and client states do not fit into the memory that is left beside the data."""
+    """Raise ValueError if models and client states do not fit into the memory that is left beside
+    the data.
+    """
     if jax.default_backend() != "cpu":
         return  # they lie on the device, which says itself what it can hold
     needed = estimate(plan, first).state_bytes
     refuse_large(
-        needed, "Training these methods", "Choose a smaller model, fewer clients, or methods whose clients keep no model of their own."
+        needed,
+        "Training these methods",
+        "Choose a smaller model, fewer clients, or methods whose clients keep no model of their"
+        " own.",
     )
 
 
@@ -86,7 +100,9 @@ def _state(first: SeedSetting, members: Sequence[Algorithm], program: Program) -
         model = _model(first.task, members[i])
         memory = jax.eval_shape(members[i].work.remember, model)
         rule = members[i].rule
-        total += (rule.groups if isinstance(rule, Several) else 1) * _bytes(model) + first.federation.clients * _bytes(memory)
+        total += (rule.groups if isinstance(rule, Several) else 1) * _bytes(
+            model
+        ) + first.federation.clients * _bytes(memory)
     return total
 
 
@@ -95,7 +111,11 @@ def _model(task: Task, member: Algorithm) -> Any:
 
 
 def _bytes(tree: Any) -> int:
-    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype"))
+    return sum(
+        int(np.prod(leaf.shape)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(tree)
+        if hasattr(leaf, "dtype")
+    )
 
 
 def _numbers(tree: Any) -> int:

@@ -31,7 +31,15 @@ from evenly.datasets.load import load
 from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.folder import Store, folder_lock, sweep, training_timer, versions
 from evenly.experiment.observe import Followers, Log
-from evenly.experiment.plan import ALL_MODELS, Plan, Program, members_of, programs, read_fields, write_grouping
+from evenly.experiment.plan import (
+    ALL_MODELS,
+    Plan,
+    Program,
+    members_of,
+    programs,
+    read_fields,
+    write_grouping,
+)
 from evenly.notation import parse_one, unknown
 from evenly.outside import check_kinds, kinds_of
 from evenly.plugins import load_planned
@@ -43,23 +51,29 @@ from evenly.simulate.run import Progress, fit_to_data, refuse_without_validation
 from evenly.simulate.traces import Observe, split_people
 from evenly.types import Algorithm, Seeds, Task, Trace
 
-# Evaluated clients. In large federations a random sample of clients is evaluated, because the tables of all clients
-# can need more memory than their data: with ten classes and a million clients, 1.2 GB for each evaluation. The mean
-# accuracy of 10,000 clients is within one point of the mean over all clients with a probability of 95 %.
+# Evaluated clients. In large federations a random sample of clients is evaluated, because the
+# tables of all clients can need more memory than their data: with ten classes and a million
+# clients, 1.2 GB for each evaluation. The mean accuracy of 10,000 clients is within one point of
+# the mean over all clients with a probability of 95 %.
 
 MOST_EVALUATED = 10_000
 T = TypeVar("T")
 
 
 def evaluated_clients(federation: Federation) -> np.ndarray | None:
-    """The indices of the clients to evaluate, the same for every seed, or None to evaluate all of them."""
+    """The indices of the clients to evaluate, the same for every seed, or None to evaluate all of
+    them.
+    """
     if federation.clients <= MOST_EVALUATED:
         return None
-    return np.sort(generator(0, "panel").choice(federation.clients, MOST_EVALUATED, replace=False)).astype(np.int32)
+    return np.sort(
+        generator(0, "panel").choice(federation.clients, MOST_EVALUATED, replace=False)
+    ).astype(np.int32)
 
 
-# Jobs. A job is the training of one program, on a thread or on a worker of a cluster. It is built from plain data (plan
-# and program), so it gives the same bits on all machines with the same hardware.
+# Jobs. A job is the training of one program, on a thread or on a worker of a cluster. It is built
+# from plain data (plan and program), so it gives the same bits on all machines with the same
+# hardware.
 
 
 class SeedSetting(NamedTuple):
@@ -83,15 +97,22 @@ def setting_of(plan: Plan, seed: int) -> SeedSetting:
 
 
 def refuse_unfit(plan: Plan, setting: SeedSetting) -> None:
-    """Raise ValueError if a method cannot be trained on these data, for example one that compares groups if there is only one group."""
+    """Raise ValueError if a method cannot be trained on these data, for example one that compares
+    groups if there is only one group.
+    """
     census = setting.federation.census()
-    for member in {(type(member.rule), member.rule.needs): member for member in members_of(plan)}.values():  # settings were checked before
+    # settings were checked before
+    for member in {
+        (type(member.rule), member.rule.needs): member for member in members_of(plan)
+    }.values():
         refuse_without_validation(member, setting.federation)
         adapt_member(member, setting.federation).rule.init(census)
 
 
 def adapt_member(member: Algorithm, federation: Federation) -> Algorithm:
-    """The algorithm with the settings that depend on the federation. Where groups of people vote, they are clients of their own."""
+    """The algorithm with the settings that depend on the federation. Where groups of people vote,
+    they are clients of their own.
+    """
     if isinstance(member.rule, E2FL) and member.rule.people:
         federation, _ = split_people(federation, [member])
     return fit_to_data(member, federation)
@@ -128,8 +149,13 @@ def run_job(
         observe=observe,
         checkpoint=checkpoint,
         devices=devices,
-        # Where a method treats groups of people as clients, a sample of the clients cannot represent them.
-        panel=None if any(getattr(member.rule, "people", False) for member in members) else evaluated_clients(setting.federation),
+        # Where a method treats groups of people as clients, a sample of the clients cannot
+        # represent them.
+        panel=(
+            None
+            if any(getattr(member.rule, "people", False) for member in members)
+            else evaluated_clients(setting.federation)
+        ),
         advance=advance,
         leave=leave,
     )
@@ -138,8 +164,12 @@ def run_job(
     return Result(traces, _trained_models(members, program.seed, setting, traces))
 
 
-def _trained_models(members: Sequence[Algorithm], seed: int, setting: SeedSetting, traces: Sequence[Trace]) -> dict[str, Model]:
-    """The models in the traces of these members, by the names under which a store keeps them: `label#seed`, or `label#seed#number`."""
+def _trained_models(
+    members: Sequence[Algorithm], seed: int, setting: SeedSetting, traces: Sequence[Trace]
+) -> dict[str, Model]:
+    """The models in the traces of these members, by the names under which a store keeps them:
+    `label#seed`, or `label#seed#number`.
+    """
     models = {}
     for member, trace in zip(members, traces, strict=True):
         parts = models_of(trace, member.task(setting.task, Seeds.all(seed)), setting.federation)
@@ -149,7 +179,9 @@ def _trained_models(members: Sequence[Algorithm], seed: int, setting: SeedSettin
 
 
 def choose_model(name: str, federation: Federation) -> Task:
-    """The model that a notation names, by default logistic regression for two classes and softmax regression for more."""
+    """The model that a notation names, by default logistic regression for two classes and softmax
+    regression for more.
+    """
     part = parse_one(name or ("logistic" if len(federation.labels) == 2 else "softmax"), "model")
     task = ALL_MODELS[part.name](federation)
     known = [field.name for field in dataclasses.fields(task)]  # pyright: ignore[reportArgumentType]
@@ -160,7 +192,9 @@ def choose_model(name: str, federation: Federation) -> Task:
         check_kinds(part.settings, kinds_of(type(task)))
     except ValueError as error:
         raise ValueError(f"{part.name}: {error}") from None
-    return replace(task, **{k: tuple(v) if isinstance(v, list) else v for k, v in part.settings.items()})
+    return replace(
+        task, **{k: tuple(v) if isinstance(v, list) else v for k, v in part.settings.items()}
+    )
 
 
 def _without_model(trace: Trace) -> Trace:
@@ -175,7 +209,9 @@ class StoppedError(Exception):
 
 
 class Ledger:
-    """Collects progress and results of jobs. Results are stored as soon as they arrive. An executor needs no other interface."""
+    """Collects progress and results of jobs. Results are stored as soon as they arrive. An executor
+    needs no other interface.
+    """
 
     def __init__(
         self,
@@ -188,9 +224,14 @@ class Ledger:
         models: bool,
         followers: Followers,
     ) -> None:
-        self.first, self.models = first, models  # the setting of the first seed, which is known already
+        # the setting of the first seed, which is known already
+        self.first, self.models = first, models
         self.traces: dict[Program, list[Trace]] = {}
-        self._store, self._progress, self._followers = store, followers.progress(progress, plan.rounds * programs), followers
+        self._store, self._progress, self._followers = (
+            store,
+            followers.progress(progress, plan.rounds * programs),
+            followers,
+        )
         self._rounds, self._total, self._done = plan.rounds, plan.rounds * programs, 0
         self._lock, self._stopped = threading.Lock(), False
 
@@ -204,7 +245,9 @@ class Ledger:
         return True
 
     def begin(self) -> Progress:
-        """A progress function for a new job. A job that is started again may report fewer rounds than before."""
+        """A progress function for a new job. A job that is started again may report fewer rounds
+        than before.
+        """
         seen = 0
 
         def report(done: int, of: int) -> None:
@@ -224,7 +267,9 @@ class Ledger:
 
     @contextmanager
     def observing(self, program: Program) -> Iterator[Observe | None]:
-        """Context of a job on this machine. It yields the function that takes evaluations, if any, and reports a failure."""
+        """Context of a job on this machine. It yields the function that takes evaluations, if any,
+        and reports a failure.
+        """
         try:
             yield self.follow(program)
         except StoppedError:
@@ -247,7 +292,9 @@ class Ledger:
         self._followers.report_failure(program, error)
 
     def save(self, program: Program, result: Result) -> None:
-        """Store the result of a job. Models come first: if the file of traces exists, the result is complete."""
+        """Store the result of a job. Models come first: if the file of traces exists, the result is
+        complete.
+        """
         if self._store:
             for name, model in result.models.items():
                 self._store.save_model(name, model)
@@ -261,7 +308,9 @@ class Ledger:
 
 
 class Executor(Protocol):
-    """Runs jobs: it trains all programs, reports to the ledger, and raises an exception if a program cannot be trained."""
+    """Runs jobs: it trains all programs, reports to the ledger, and raises an exception if a
+    program cannot be trained.
+    """
 
     def __call__(self, plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None: ...
 
@@ -280,7 +329,9 @@ class BatchShare(NamedTuple):
         return self.first + plan.seeds.index(seed)
 
 
-def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, share: BatchShare | None = None) -> None:
+def on_threads(
+    plan: Plan, programs: Sequence[Program], ledger: Ledger, share: BatchShare | None = None
+) -> None:
     """Run jobs on this machine: seeds in parallel, each seed's programs one after another.
 
     Threads suffice, because compiled programs release Python's global lock. With `share`, programs
@@ -288,7 +339,8 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, share: B
     """
     seeds = list(dict.fromkeys(program.seed for program in programs))
     most = max((len(program.members) for program in programs), default=0)
-    apart = worth_streaming(ledger.first.federation, most)  # seeds whose tables differ in size could not share a program
+    # seeds whose tables differ in size could not share a program
+    apart = worth_streaming(ledger.first.federation, most)
     if share is None and len(seeds) > 1 and not apart and worth_batching(ledger.first.task, most):
         share = BatchShare(SeedBatch(len(plan.seeds)), 0)
     if share:  # seeds that were finished earlier do not come
@@ -296,24 +348,38 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, share: B
 
     def one_seed(seed: int) -> None:
         member = share.batch.join(share.position(seed, plan)) if share else nullcontext(advance)
-        with _device_of(plan, seed), member as go:  # before anything that may fail: the others wait for all members
+        # before anything that may fail: the others wait for all members
+        with _device_of(plan, seed), member as go:
             setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
             own = [one for one in programs if one.seed == seed]
             for program in own:
                 with ledger.observing(program) as observe:
                     result = run_job(
-                        plan, program, setting, progress=ledger.begin(), observe=observe, checkpoint=ledger.checkpoint(program),
-                        devices=0 if len(plan.seeds) == 1 else 1, models=ledger.models, advance=go,
-                        leave=partial(share.batch.leave, [share.position(seed, plan)]) if share and program is own[-1] else None,
-                    )  # fmt: skip
+                        plan,
+                        program,
+                        setting,
+                        progress=ledger.begin(),
+                        observe=observe,
+                        checkpoint=ledger.checkpoint(program),
+                        devices=0 if len(plan.seeds) == 1 else 1,
+                        models=ledger.models,
+                        advance=go,
+                        leave=partial(share.batch.leave, [share.position(seed, plan)])
+                        if share and program is own[-1]
+                        else None,
+                    )
                 ledger.save(program, result)
 
     side_by_side = len(seeds) if share else max(1, min(len(seeds), os.cpu_count() or 1))
     run_threads([partial(one_seed, seed) for seed in seeds], side_by_side, ledger.stop)
 
 
-def run_threads(tasks: Sequence[Callable[[], T]], workers: int, stop: Callable[[], None]) -> list[T]:
-    """Call functions on threads and return their results. If one raises, call `stop`, cancel the others and raise its error."""
+def run_threads(
+    tasks: Sequence[Callable[[], T]], workers: int, stop: Callable[[], None]
+) -> list[T]:
+    """Call functions on threads and return their results. If one raises, call `stop`, cancel the
+    others and raise its error.
+    """
     with ThreadPoolExecutor(max_workers=workers) as pool:
         futures = [pool.submit(task) for task in tasks]
         try:
@@ -327,8 +393,8 @@ def run_threads(tasks: Sequence[Callable[[], T]], workers: int, stop: Callable[[
 
 
 def _device_of(plan: Plan, seed: int) -> AbstractContextManager[Any]:
-    """The device of a seed. Seeds take turns; a seed uses several devices only if it is the only one, because programs that wait for each
-    other's devices would block.
+    """The device of a seed. Seeds take turns; a seed uses several devices only if it is the only
+    one, because programs that wait for each other's devices would block.
     """
     devices = jax.devices()
     if len(plan.seeds) == 1 or len(devices) == 1:
@@ -371,7 +437,9 @@ def execute(
     folder = store.folder if store else None
     every = list(programs(plan, first.task, folder))
     followers = Followers(plan, variants, first.federation, folder, log)
-    ledger = Ledger(plan, len(every), first, store=store, progress=progress, models=models, followers=followers)
+    ledger = Ledger(
+        plan, len(every), first, store=store, progress=progress, models=models, followers=followers
+    )
     left = [program for program in every if not ledger.restore(program)]
     with followers.session(ledger.traces, len(left)):
         if left and folder:
@@ -379,7 +447,9 @@ def execute(
         if left:
             where(plan, left, ledger)
     runs = _collect_runs(plan, variants, ledger.traces)
-    return _comparison(plan, first, runs)._replace(command=command, seconds=time.monotonic() - began)
+    return _comparison(plan, first, runs)._replace(
+        command=command, seconds=time.monotonic() - began
+    )
 
 
 def _comparison(plan: Plan, first: SeedSetting, runs: list[Run]) -> Comparison:
@@ -399,7 +469,9 @@ def _comparison(plan: Plan, first: SeedSetting, runs: list[Run]) -> Comparison:
     )
 
 
-def _collect_runs(plan: Plan, variants: list[Variant], traces: dict[Program, list[Trace]]) -> list[Run]:
+def _collect_runs(
+    plan: Plan, variants: list[Variant], traces: dict[Program, list[Trace]]
+) -> list[Run]:
     """All runs of a plan, variant by variant and within each seed by seed."""
     by_seed: dict[int, dict[int, Trace]] = {seed: {} for seed in plan.seeds}
     for program, each in traces.items():
@@ -415,14 +487,26 @@ def _runs(variants: list[Variant], traces: dict[int, Trace], seed: int) -> list[
         own = [traces[i] for i in range(at, at + len(variant.members))]
         at += len(own)
         trace = variant.method.combine(own) if variant.method.combine else own[0]
-        runs.append(Run(variant.label, variant.method.name, variant.settings, seed, trace, variant.members[0].needs))
+        runs.append(
+            Run(
+                variant.label,
+                variant.method.name,
+                variant.settings,
+                seed,
+                trace,
+                variant.members[0].needs,
+            )
+        )
     return runs
 
 
 def _check_training_rows(federation: Federation) -> None:
     empty = np.flatnonzero(federation.train.counts == 0)
     if len(empty):
-        raise ValueError(f"Every client needs training rows, but {federation.names[empty[0]]!r} has none. Drop it or give it rows.")
+        raise ValueError(
+            f"Every client needs training rows, but {federation.names[empty[0]]!r} has none. Drop"
+            " it or give it rows."
+        )
 
 
 def main() -> None:
@@ -434,7 +518,8 @@ def main() -> None:
     with folder_lock(folder):
         sweep(folder)
         if "cells" in read_fields(text):
-            from evenly.experiment.study import StudyPlan, execute_study  # a study is made of what is here
+            # a study is made of what is here
+            from evenly.experiment.study import StudyPlan, execute_study
 
             study = StudyPlan.from_json(text)
             load_planned(record for own in study.cells.values() for record in own.plugins)
@@ -444,7 +529,11 @@ def main() -> None:
             plan = Plan.from_json(text)
             load_planned(plan.plugins)
             store = Store(folder, plan)
-            with training_timer(folder, folder / "traces", command=f"python -m evenly.experiment.execute {' '.join(sys.argv[1:])}"):
+            with training_timer(
+                folder,
+                folder / "traces",
+                command=f"python -m evenly.experiment.execute {' '.join(sys.argv[1:])}",
+            ):
                 execute(plan, store, progress=report, models=not sys.argv[3:])
 
 

@@ -1,4 +1,6 @@
-"""A folder of results: stored runs, tables, the lock, and the run record. All files are written atomically."""
+"""A folder of results: stored runs, tables, the lock, and the run record. All files are written
+atomically.
+"""
 
 import dataclasses
 import errno
@@ -36,9 +38,10 @@ if TYPE_CHECKING:
 # Stored runs.
 
 FILES = (
-    "plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json",
-    "live.jsonl", "logs", "programs.json", "study.db-journal", "study.db", "tuning.csv", "batches", "chosen", "history", "federation.json",
-    "left_out.json", "options.json", "state.npz", "metrics.json",
+    "plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints",
+    "cells", "study.csv", "run.json", "live.jsonl", "logs", "programs.json", "study.db-journal",
+    "study.db", "tuning.csv", "batches", "chosen", "history", "federation.json", "left_out.json",
+    "options.json", "state.npz", "metrics.json",
 )  # fmt: skip
 LOCK = ".lock"  # who works in the folder: see lock.py
 TRACES_FORMAT = 1  # older files have no format number
@@ -56,7 +59,9 @@ class Settings(Protocol):
 
 
 class Store:
-    """The output folder of one plan. Opening it again with the same plan finds the finished runs."""
+    """The output folder of one plan. Opening it again with the same plan finds the
+    finished runs.
+    """
 
     def __init__(self, folder: Path, plan: Settings, *, force: bool = False) -> None:
         self.folder = folder
@@ -64,11 +69,17 @@ class Store:
 
     def _claim(self, plan: Settings, force: bool) -> None:
         if self.folder.exists() and not self.folder.is_dir():
-            raise ValueError(f"The output {str(self.folder)!r} must be a folder, but it is a file. Choose another --out.")
+            raise ValueError(
+                f"The output {str(self.folder)!r} must be a folder, but it is a file. Choose"
+                " another --out."
+            )
         path = self.folder / "plan.json"
         if not path.exists():
             if self.folder.exists() and any(path.name != LOCK for path in self.folder.iterdir()):
-                raise ValueError(f"The folder {str(self.folder)!r} contains files that evenly did not write. Choose another --out.")
+                raise ValueError(
+                    f"The folder {str(self.folder)!r} contains files that evenly did not write."
+                    " Choose another --out."
+                )
         elif other := self._conflict(path, plan):
             if not force:
                 raise ValueError(f"{other} Choose another --out, or replace them with --force.")
@@ -78,13 +89,21 @@ class Store:
         self.write("plan.json", lambda file: file.write(plan.to_json().encode()))
 
     def _conflict(self, path: Path, plan: Settings) -> str:
-        """Why the results in the folder cannot be continued, or "" if they have the same settings."""
+        """Why the results in the folder cannot be continued, or "" if they have the same
+        settings.
+        """
         try:
             there = read_fields(path.read_text())
         except NewerError as error:  # not even with --force: whoever made them can still read them
-            raise ValueError(f"The folder {str(self.folder)!r} {error}, or choose another --out. Nothing was changed.") from None
+            raise ValueError(
+                f"The folder {str(self.folder)!r} {error}, or choose another --out. Nothing was"
+                " changed."
+            ) from None
         except ValueError:
-            return f"The plan.json in {str(self.folder)!r} is damaged, so the settings of these results are unknown."
+            return (
+                f"The plan.json in {str(self.folder)!r} is damaged, so the settings of these"
+                " results are unknown."
+            )
         other = f"The folder {str(self.folder)!r} contains results with different settings"
         try:
             if plan.from_json(path.read_text()).fingerprint() == plan.fingerprint():
@@ -108,19 +127,40 @@ class Store:
         """The checkpoint file of the runs with this key."""
         return self.folder / "checkpoints" / f"{slug(key)}.npz"
 
-    def save_traces(self, keys: Sequence[str], traces: Sequence[Trace], *, models: bool = True) -> None:
-        """Store the traces of runs that were trained together, in one file. With `models=False` their models are stored empty."""
-        named = ((f"{i}.{name}", getattr(trace, name)) for i, trace in enumerate(traces) for name in ARRAYS)
+    def save_traces(
+        self, keys: Sequence[str], traces: Sequence[Trace], *, models: bool = True
+    ) -> None:
+        """Store the traces of runs that were trained together, in one file. With `models=False`
+        their models are stored empty.
+        """
+        named = (
+            (f"{i}.{name}", getattr(trace, name))
+            for i, trace in enumerate(traces)
+            for name in ARRAYS
+        )
         arrays = {name: array for name, array in named if array is not None}
         leaves: dict[str, Any] = {
-            f"{i}.model{j}": leaf for i, trace in enumerate(traces) for j, leaf in enumerate(jax.tree.leaves(trace.model))
+            f"{i}.model{j}": leaf
+            for i, trace in enumerate(traces)
+            for j, leaf in enumerate(jax.tree.leaves(trace.model))
         }
         leaves = leaves if models else dict.fromkeys(leaves, np.zeros(0, np.float32))
         reports = [dict(trace.reports) for trace in traces]
-        header = {"keys": list(keys), "bytes": [[trace.upload, trace.download] for trace in traces], "reports": reports}
+        header = {
+            "keys": list(keys),
+            "bytes": [[trace.upload, trace.download] for trace in traces],
+            "reports": reports,
+        }
         large = sum(a.nbytes for a in arrays.values()) > COMPRESSED
-        write_archive(self.traces_in(self.folder, keys), arrays | leaves, header, format=TRACES_FORMAT, compress=large)
-        self.checkpoint("|".join(keys)).unlink(missing_ok=True)  # only now: until here, it was all there was
+        write_archive(
+            self.traces_in(self.folder, keys),
+            arrays | leaves,
+            header,
+            format=TRACES_FORMAT,
+            compress=large,
+        )
+        # only now: until here, it was all there was
+        self.checkpoint("|".join(keys)).unlink(missing_ok=True)
 
     @staticmethod
     def traces_in(folder: Path, keys: Sequence[str]) -> Path:
@@ -140,23 +180,34 @@ class Store:
             return None
         structure = jax.tree.structure(skeleton(task))
         try:
-            return read_archive(path, lambda archive: _traces(archive, keys, structure), newest=TRACES_FORMAT)
+            return read_archive(
+                path, lambda archive: _traces(archive, keys, structure), newest=TRACES_FORMAT
+            )
         except DamagedError:
-            raise ValueError(f"The traces {str(path)!r} are damaged. Remove the file; only its runs are then trained again.") from None
+            raise ValueError(
+                f"The traces {str(path)!r} are damaged. Remove the file; only its runs are then"
+                " trained again."
+            ) from None
 
 
 def _traces(archive: Archive, keys: Sequence[str], structure: Any) -> list[Trace]:
     header, file = archive
-    check_kinds(header, {"keys": list[str], "bytes": list[list[float]], "reports": list[dict[str, Any]]})
-    if header["keys"] != list(keys):  # a name holds only the beginning of the keys, and a number that others may share
+    check_kinds(
+        header, {"keys": list[str], "bytes": list[list[float]], "reports": list[dict[str, Any]]}
+    )
+    # a name holds only the beginning of the keys, and a number that others may share
+    if header["keys"] != list(keys):
         raise ValueError
     reports = header.get("reports") or [{}] * len(keys)  # older files have none
     return [
         Trace(
-            **{name: file[f"{i}.{name}"] for name in ARRAYS if f"{i}.{name}" in file},  # older files have fewer
+            # older files have fewer
+            **{name: file[f"{i}.{name}"] for name in ARRAYS if f"{i}.{name}" in file},
             upload=upload,
             download=download,
-            model=jax.tree.unflatten(structure, [file[f"{i}.model{j}"] for j in range(structure.num_leaves)]),
+            model=jax.tree.unflatten(
+                structure, [file[f"{i}.model{j}"] for j in range(structure.num_leaves)]
+            ),
             reports=reports[i],
         )
         for i, (upload, download) in zip(range(len(keys)), header["bytes"], strict=True)
@@ -175,11 +226,16 @@ def sweep(folder: Path) -> None:
     Call it only with the lock of the folder, because files that another process is writing look the
     same.
     """
-    begun = re.compile(r"\.(?P<name>.+)\.\d+(-journal)?")  # as write_whole names them, and what SQLite adds
+    # as write_whole names them, and what SQLite adds
+    begun = re.compile(r"\.(?P<name>.+)\.\d+(-journal)?")
     ours = (folder / "plan.json").exists()  # without it, a folder called models may be anybody's
     for path in folder.rglob(".*"):
         inside, found = path.relative_to(folder).parts, begun.fullmatch(path.name)
-        if found and path.is_file() and (found["name"] in FILES if len(inside) == 1 else ours and inside[0] in FILES):
+        if (
+            found
+            and path.is_file()
+            and (found["name"] in FILES if len(inside) == 1 else ours and inside[0] in FILES)
+        ):
             path.unlink(missing_ok=True)
     for path in folder.rglob("checkpoints/*.npz") if ours else ():
         if (path.parents[1] / "traces" / path.name).exists():
@@ -199,7 +255,10 @@ def write_tidy(store: Store, rows: list[dict[str, Any]]) -> list[dict[str, Any]]
     import pyarrow as pa  # plans are executed also where it is not installed
     import pyarrow.parquet
 
-    store.write("results.parquet", lambda file: pyarrow.parquet.write_table(pa.Table.from_pylist(rows), file))
+    store.write(
+        "results.parquet",
+        lambda file: pyarrow.parquet.write_table(pa.Table.from_pylist(rows), file),
+    )
     write_csv(store, "results.csv", rows)
     return rows
 
@@ -212,7 +271,9 @@ def write_csv(store: Store, name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def csv_table(rows: list[dict[str, Any]]) -> "pa.Table":
-    """Rows as a table for CSV. Text that a spreadsheet would read as a formula starts with an apostrophe."""
+    """Rows as a table for CSV. Text that a spreadsheet would read as a formula starts with an
+    apostrophe.
+    """
     import pyarrow as pa
 
     table = pa.Table.from_pylist(rows)
@@ -222,13 +283,16 @@ def csv_table(rows: list[dict[str, Any]]) -> "pa.Table":
             words = column.unique().to_pylist()
             if words != (safe := [csv_cell(word) for word in words]):
                 of = dict(zip(words, safe, strict=True))
-                table = table.set_column(i, name, pa.array([of[word] for word in column.to_pylist()], column.type))
+                table = table.set_column(
+                    i, name, pa.array([of[word] for word in column.to_pylist()], column.type)
+                )
     return table.rename_columns([csv_cell(name) for name in table.column_names])
 
 
 # The lock: one process at a time works in a folder.
 
-WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # some file systems of clusters have none: nobody can be refused there
+# some file systems of clusters have none: nobody can be refused there
+WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
 
 
 @contextmanager
@@ -247,7 +311,8 @@ def folder_lock(folder: Path, other: str = "--out") -> Iterator[None]:
     try:
         yield
     finally:
-        (folder / LOCK).unlink(missing_ok=True)  # while it is held: nobody can be waiting for a file that is gone
+        # while it is held: nobody can be waiting for a file that is gone
+        (folder / LOCK).unlink(missing_ok=True)
         os.close(file)
         with suppress(OSError):  # from the first that is not empty on
             for path in made:
@@ -263,7 +328,10 @@ def _acquire_lock(folder: Path, other: str) -> int:
         except FileNotFoundError:  # whoever made an empty parent has just removed it
             continue
         except FileExistsError:
-            raise ValueError(f"The output {str(folder)!r} must be a folder, but it is a file. Choose another {other}.") from None
+            raise ValueError(
+                f"The output {str(folder)!r} must be a folder, but it is a file. Choose another"
+                f" {other}."
+            ) from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -273,7 +341,8 @@ def _acquire_lock(folder: Path, other: str) -> int:
                 if not isinstance(error, BlockingIOError):
                     raise
                 raise ValueError(
-                    f"{holder} is working in the folder {str(folder)!r}. Wait until it is done, or choose another {other}."
+                    f"{holder} is working in the folder {str(folder)!r}. Wait until it is done, or"
+                    f" choose another {other}."
                 ) from None
         if _same_file(file, path):
             break
@@ -290,8 +359,8 @@ def _same_file(file: int, path: Path) -> bool:
         return False
 
 
-# Run metadata in run.json: command, time, device, versions. It is written before training, so that an interrupted run
-# can be resumed and reported.
+# Run metadata in run.json: command, time, device, versions. It is written before training, so that
+# an interrupted run can be resumed and reported.
 
 RECORD_SCHEMA = 1
 RUN_FILE = "run.json"
@@ -299,7 +368,12 @@ RUN_FILE = "run.json"
 
 def versions() -> dict[str, str]:
     """Versions of evenly, Python, JAX and NumPy."""
-    return {"evenly": __version__, "python": sys.version.split()[0], "jax": jax.__version__, "numpy": np.__version__}
+    return {
+        "evenly": __version__,
+        "python": sys.version.split()[0],
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -309,9 +383,11 @@ class RunRecord:
     command: str = ""
     title: str = ""
     notes: str = ""
-    paper: dict[str, Any] | None = None  # which figures of a paper stand beside ours, as an experiment file says it
+    # which figures of a paper stand beside ours, as an experiment file says it
+    paper: dict[str, Any] | None = None
     short: bool = False  # a quick version, whose figures are not comparable with the paper's
-    started_in: str = "."  # where the command was given, seen from the results' folder: relative paths start there
+    # where the command was given, seen from the results' folder: relative paths start there
+    started_in: str = "."
     status: str = "running"  # or finished
     seconds: float = 0.0  # of training, over all interruptions
     compiling: float = 0.0  # of these, seconds in which programs were compiled
@@ -328,18 +404,33 @@ def read_record(folder: Path) -> RunRecord | None:
     try:
         fields = read_fields(path.read_text(), RECORD_SCHEMA)
         check_kinds(fields, kinds_of(RunRecord))
-        return RunRecord(**{field.name: fields[field.name] for field in dataclasses.fields(RunRecord) if field.name in fields})
+        return RunRecord(
+            **{
+                field.name: fields[field.name]
+                for field in dataclasses.fields(RunRecord)
+                if field.name in fields
+            }
+        )
     except NewerError as error:
-        raise ValueError(f"{str(path)!r} {error}, or choose another --out. Nothing was changed.") from None
+        raise ValueError(
+            f"{str(path)!r} {error}, or choose another --out. Nothing was changed."
+        ) from None
     except ValueError:
-        raise ValueError(f"{str(path)!r} is damaged. Remove it and run the command again; no results are lost.") from None
+        raise ValueError(
+            f"{str(path)!r} is damaged. Remove it and run the command again; no results are lost."
+        ) from None
 
 
 def begin(folder: Path, record: RunRecord) -> RunRecord:
-    """Write the run record before training. An existing record keeps its first command and its training time."""
+    """Write the run record before training. An existing record keeps its first command and its
+    training time.
+    """
     known = read_record(folder)
     if known:
-        kept = {name: getattr(known, name) for name in ("started_in", "seconds", "compiling", "device", "date", "versions")}
+        kept = {
+            name: getattr(known, name)
+            for name in ("started_in", "seconds", "compiling", "device", "date", "versions")
+        }
         record = dataclasses.replace(record, **kept, command=known.command or record.command)
     else:
         record = dataclasses.replace(record, started_in=_working_directory(folder))
@@ -347,7 +438,9 @@ def begin(folder: Path, record: RunRecord) -> RunRecord:
 
 
 def _working_directory(folder: Path) -> str:
-    """The working directory, relative to a folder. Symbolic links to the folder are resolved first."""
+    """The working directory, relative to a folder. Symbolic links to the folder are
+    resolved first.
+    """
     return os.path.relpath(Path.cwd(), folder.resolve())
 
 
@@ -356,7 +449,12 @@ def training_timer(folder: Path, *traces: Path, command: str = "") -> Iterator[N
     """Context that adds its duration to the run record, unless it added no traces."""
     there = lambda: sum(len(list(of.glob("*"))) for of in traces)  # noqa: E731
     began, before = time.monotonic(), there()
-    add = lambda: add_training(folder, time.monotonic() - began, command, compiling=compile_seconds(began))  # noqa: E731
+
+    def add():
+        return add_training(
+            folder, time.monotonic() - began, command, compiling=compile_seconds(began)
+        )
+
     try:
         yield
     except BaseException:
@@ -367,13 +465,34 @@ def training_timer(folder: Path, *traces: Path, command: str = "") -> Iterator[N
         add()
 
 
-def add_training(folder: Path, seconds: float, command: str = "", *, compiling: float = 0.0, also: Mapping[str, str] | None = None) -> None:
-    """Add the duration, device and versions of a training session to the run record. `also` holds versions of further packages."""
+def add_training(
+    folder: Path,
+    seconds: float,
+    command: str = "",
+    *,
+    compiling: float = 0.0,
+    also: Mapping[str, str] | None = None,
+) -> None:
+    """Add the duration, device and versions of a training session to the run record. `also` holds
+    versions of further packages.
+    """
     known = read_record(folder) or RunRecord(command=command, started_in=_working_directory(folder))
     device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
-    every = {name: _add_distinct(known.versions.get(name, ""), version) for name, version in {**versions(), **(also or {})}.items()}
-    where = {"device": _add_distinct(known.device, device), "date": date.today().isoformat(), "versions": every}
-    _write(folder, dataclasses.replace(known, seconds=known.seconds + seconds, compiling=known.compiling + compiling, **where))
+    every = {
+        name: _add_distinct(known.versions.get(name, ""), version)
+        for name, version in {**versions(), **(also or {})}.items()
+    }
+    where = {
+        "device": _add_distinct(known.device, device),
+        "date": date.today().isoformat(),
+        "versions": every,
+    }
+    _write(
+        folder,
+        dataclasses.replace(
+            known, seconds=known.seconds + seconds, compiling=known.compiling + compiling, **where
+        ),
+    )
 
 
 def _add_distinct(before: str, now: str) -> str:
@@ -384,13 +503,20 @@ def _add_distinct(before: str, now: str) -> str:
 def with_record(comparison: Comparison, folder: Path) -> Comparison:
     """A comparison with the command, time, title and notes of its run record."""
     known = read_record(folder) or RunRecord()
-    facts = {"command": known.command, "seconds": known.seconds, "title": known.title, "notes": known.notes}
+    facts = {
+        "command": known.command,
+        "seconds": known.seconds,
+        "title": known.title,
+        "notes": known.notes,
+    }
     return comparison._replace(**facts, versions=known.versions or comparison.versions)
 
 
 def finish(folder: Path) -> RunRecord:
     """Mark the run record as finished."""
-    return _write(folder, dataclasses.replace(read_record(folder) or RunRecord(), status="finished"))
+    return _write(
+        folder, dataclasses.replace(read_record(folder) or RunRecord(), status="finished")
+    )
 
 
 def _write(folder: Path, record: RunRecord) -> RunRecord:

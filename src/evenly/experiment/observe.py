@@ -1,4 +1,6 @@
-"""Report on a running experiment: a point for every evaluation of every run, progress, and the file `live.jsonl`."""
+"""Report on a running experiment: a point for every evaluation of every run, progress, and the file
+`live.jsonl`.
+"""
 
 import fcntl
 import json
@@ -23,48 +25,70 @@ from evenly.experiment.plan import Plan, Program
 from evenly.simulate.traces import Observe
 from evenly.types import Several, Trace
 
-# The file live.jsonl, which `evenly watch` reads. Its first line describes the execution. Every other line has a `time` and
-# one of these groups of fields:
+# The file live.jsonl, which `evenly watch` reads. Its first line describes the execution. Every
+# other line has a `time` and one of these groups of fields:
 #
 #     label, seed, round, values   metrics of an evaluation: values[split][metric]
 #     done, total                  rounds of training, over all programs
-#     started or failed            runs [[label, seed]] that are trained together; failed has an `error`
+#     started or failed            runs [[label, seed]] trained together; failed has an `error`
 #     end                          finished, stopped or failed: the last line
 #
-# Only whole lines are appended. After a kill the last line may be incomplete and is ignored. Every execution starts a new
-# file with the evaluations of earlier ones. The process that writes the file holds a lock on it.
+# Only whole lines are appended. After a kill the last line may be incomplete and is ignored. Every
+# execution starts a new file with the evaluations of earlier ones. The process that writes the file
+# holds a lock on it.
 
 LIVE_FILE = "live.jsonl"
 LIVE_FORMAT = 1
 MOST_EVALUATIONS = 200  # of one run that are written down: a screen shows no more
-MOST_LINES = 20_000  # about; where there are very many runs, fewer evaluations of each are written down
-PAUSE, SHARE = 0.5, 400  # seconds between two notes of progress; of a long run, at most about one in so many parts of its time
+# about; where there are very many runs, fewer evaluations of each are written down
+MOST_LINES = 20_000
+# seconds between two notes of progress; of a long run, at most about one in so many parts of its
+# time
+PAUSE, SHARE = 0.5, 400
 
 RunName = tuple[str, int]  # label and seed
 
 
 class Live:
-    """Writes `live.jsonl` for one execution. If the disk is full, it stops writing, and training continues."""
+    """Writes `live.jsonl` for one execution. If the disk is full, it stops writing, and training
+    continues.
+    """
 
     def __init__(self, folder: Path, about: Mapping[str, Any], runs: Sequence[RunName]) -> None:
         self._lock, self._began, self._noted = threading.Lock(), time.monotonic(), -PAUSE
         self._rounds, self._splits = about["rounds"], about["splits"]
         most = min(MOST_EVALUATIONS, max(4, MOST_LINES // len(runs)))
         self._stride = about["every"] * -(-about["rounds"] // (about["every"] * most))
-        head = {"live": LIVE_FORMAT, "time": time.time(), "pid": os.getpid(), "host": socket.gethostname(), **about, "runs": runs}
+        head = {
+            "live": LIVE_FORMAT,
+            "time": time.time(),
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            **about,
+            "runs": runs,
+        }
         self._file: int | None = None
         with suppress(OSError):
             self._file = _create_live_file(folder / LIVE_FILE, _line(head))
 
     def wants(self, done: int) -> bool:
-        """Whether to write the evaluation after `done` rounds. The first and the last evaluation are always written."""
-        return done % self._stride == 0 or done >= self._rounds  # some methods end with one more round than planned
+        """Whether to write the evaluation after `done` rounds. The first and the last evaluation
+        are always written.
+        """
+        # some methods end with one more round than planned
+        return done % self._stride == 0 or done >= self._rounds
 
-    def point(self, label: str, seed: int, done: int, values: Mapping[str, Mapping[str, float]]) -> None:
+    def point(
+        self, label: str, seed: int, done: int, values: Mapping[str, Mapping[str, float]]
+    ) -> None:
         """Write the metrics of an evaluation after `done` rounds."""
         if not self.wants(done):
             return
-        shown = {split: {m: float(f"{v:.5g}") for m, v in values[split].items()} for split in self._splits if split in values}
+        shown = {
+            split: {m: float(f"{v:.5g}") for m, v in values[split].items()}
+            for split in self._splits
+            if split in values
+        }
         self._write({"label": label, "seed": seed, "round": done, "values": shown})
 
     def progress(self, done: int, total: int) -> None:
@@ -99,7 +123,9 @@ class Live:
 
 
 def is_running(path: Path) -> bool:
-    """Whether the process that writes a live file is running. True if the file system has no locks and this is unknown."""
+    """Whether the process that writes a live file is running. True if the file system has no locks
+    and this is unknown.
+    """
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -111,7 +137,10 @@ def is_running(path: Path) -> bool:
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode(errors="replace") + b"\n"
+    return (
+        json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+        + b"\n"
+    )
 
 
 def _create_live_file(path: Path, head: bytes) -> int:
@@ -166,20 +195,34 @@ class Followers:
     """
 
     def __init__(
-        self, plan: Plan, variants: Sequence[Variant], federation: Federation, folder: Path | None = None, log: Log | None = None
+        self,
+        plan: Plan,
+        variants: Sequence[Variant],
+        federation: Federation,
+        folder: Path | None = None,
+        log: Log | None = None,
     ) -> None:
-        self._plan, self._variants, self._federation, self._folder = plan, variants, federation, folder
+        self._plan, self._variants, self._federation, self._folder = (
+            plan,
+            variants,
+            federation,
+            folder,
+        )
         self._logs, self._live = [log] if log else [], None
         self._lock, self._progress, self._disabled = threading.Lock(), (0, 0), False
         self._reported: dict[Program, int] = {}  # the last round told of each program
         ends = np.cumsum([len(v.members) for v in variants]).tolist()
-        self._members = [range(end - len(v.members), end) for v, end in zip(variants, ends, strict=True)]
+        self._members = [
+            range(end - len(v.members), end) for v, end in zip(variants, ends, strict=True)
+        ]
         self._shown = [compared_split(federation), CENTRAL]
         self._splits = [*SPLITS, CENTRAL] if log else self._shown
 
     @contextmanager
     def session(self, finished: Mapping[Program, list[Trace]], left: int) -> Iterator[None]:
-        """Context in which jobs run: it starts the live file with `finished` programs, and writes how the execution ended."""
+        """Context in which jobs run: it starts the live file with `finished` programs, and writes
+        how the execution ended.
+        """
         if self._folder and left:
             runs = [(v.label, seed) for v in self._variants for seed in self._plan.seeds]
             about = {
@@ -217,7 +260,9 @@ class Followers:
         return report
 
     def begin(self, program: Program) -> Observe | None:
-        """Report the start of a program, and return the function that takes its evaluations, if there are followers."""
+        """Report the start of a program, and return the function that takes its evaluations, if
+        there are followers.
+        """
         if self._live:
             self._live.mark("started", self._runs(program))
         return (lambda traces: self._report(program, traces)) if self.active else None
@@ -245,16 +290,27 @@ class Followers:
             self._pass_on(program, traces)
         except Exception as error:
             self._disabled = True
-            warn(f"Progress reporting failed and is off ({type(error).__name__}: {error}). Training continues.")
+            warn(
+                f"Progress reporting failed and is off ({type(error).__name__}: {error}). Training"
+                " continues."
+            )
 
     def _pass_on(self, program: Program, traces: Sequence[Trace]) -> None:
-        """Report new evaluations to all followers. Methods whose members are in several programs are reported at the end only."""
+        """Report new evaluations to all followers. Methods whose members are in several programs
+        are reported at the end only.
+        """
         rounds, last = traces[0].rounds.tolist(), self._reported.get(program, -1)
         self._reported[program] = max(last, rounds[-1])  # one that starts again tells nothing twice
-        wanted = [i for i, done in enumerate(rounds) if done > last and (self._logs or (self._live and self._live.wants(done)))]
+        wanted = [
+            i
+            for i, done in enumerate(rounds)
+            if done > last and (self._logs or (self._live and self._live.wants(done)))
+        ]
         if not wanted:
             return
-        by_member = dict(zip(program.members, (_select(trace, wanted) for trace in traces), strict=True))
+        by_member = dict(
+            zip(program.members, (_select(trace, wanted) for trace in traces), strict=True)
+        )
         for point in self._points(program, by_member):
             with self._lock:
                 if self._live:
@@ -262,22 +318,43 @@ class Followers:
                 self._logs = [log for log in self._logs if _accepts(log, point)]
 
     def _points(self, program: Program, by_member: dict[int, Trace]) -> Iterator[Point]:
-        """The points of all runs of a program. Their metrics are computed together, which is faster than run by run."""
+        """The points of all runs of a program. Their metrics are computed together, which is faster
+        than run by run.
+        """
         variants, traces = [self._variants[i] for i in self._variants_of(program)], []
-        for variant, own in zip(variants, (self._members[i] for i in self._variants_of(program)), strict=True):
+        for variant, own in zip(
+            variants, (self._members[i] for i in self._variants_of(program)), strict=True
+        ):
             members = [by_member[member] for member in own]
             traces.append(variant.method.combine(members) if variant.method.combine else members[0])
         if not traces:
             return
-        every = traces[0]._replace(**{name: np.concatenate([getattr(trace, name) for trace in traces]) for name in EVALUATED})
-        found = {split: {m: v.tolist() for m, v in live_metrics(self._federation, every, split).items()} for split in self._splits}
+        every = traces[0]._replace(
+            **{
+                name: np.concatenate([getattr(trace, name) for trace in traces])
+                for name in EVALUATED
+            }
+        )
+        found = {
+            split: {m: v.tolist() for m, v in live_metrics(self._federation, every, split).items()}
+            for split in self._splits
+        }
         owners = [(variant, params_of(self._plan, variant, program.seed)) for variant in variants]
         of = np.repeat(np.arange(len(variants)), [len(trace.rounds) for trace in traces])
         for i, (done, number) in enumerate(zip(every.rounds.tolist(), of, strict=True)):
             variant, params = owners[number]
             run = RunId(self._plan.name, variant.label, program.seed)
-            values = {split: {m: v[i] for m, v in each.items() if isfinite(v[i])} for split, each in found.items()}
-            yield Point(run, done, self._plan.rounds + _one_more(variant), {split: each for split, each in values.items() if each}, params)
+            values = {
+                split: {m: v[i] for m, v in each.items() if isfinite(v[i])}
+                for split, each in found.items()
+            }
+            yield Point(
+                run,
+                done,
+                self._plan.rounds + _one_more(variant),
+                {split: each for split, each in values.items() if each},
+                params,
+            )
 
     def _variants_of(self, program: Program) -> list[int]:
         inside = set(program.members)
@@ -293,8 +370,12 @@ class Followers:
 
 
 def log_part(log: Log, part: str) -> Log:
-    """A log function for one part of a larger experiment. It adds the name of the part, because runs have the same names in every part."""
-    return lambda point: log(point._replace(run=point.run._replace(experiment=f"{point.run.experiment}/{part}")))
+    """A log function for one part of a larger experiment. It adds the name of the part, because
+    runs have the same names in every part.
+    """
+    return lambda point: log(
+        point._replace(run=point.run._replace(experiment=f"{point.run.experiment}/{part}"))
+    )
 
 
 def params_of(plan: Plan, variant: Variant, seed: int) -> dict[str, Any]:
@@ -307,7 +388,11 @@ def params_of(plan: Plan, variant: Variant, seed: int) -> dict[str, Any]:
         "dropout": plan.dropout,
     }
     data = {("data" if k == "name" else f"data.{k}"): v for k, v in plan.data.items()}
-    settings = {"label": variant.label, "method": variant.method.name, **{f"method.{k}": v for k, v in variant.settings.items()}}
+    settings = {
+        "label": variant.label,
+        "method": variant.method.name,
+        **{f"method.{k}": v for k, v in variant.settings.items()},
+    }
     return {**rest, **data, **settings, "seed": seed}
 
 
@@ -332,5 +417,7 @@ def _accepts(log: Log, point: Point) -> bool:
 
 
 def warn(sentence: str) -> None:
-    """Print a warning on stderr. Uses logging, because the warnings module may be configured to raise errors."""
+    """Print a warning on stderr. Uses logging, because the warnings module may be configured to
+    raise errors.
+    """
     logging.getLogger("evenly").warning(sentence)

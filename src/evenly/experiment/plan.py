@@ -1,4 +1,5 @@
-"""Plans: everything that determines an experiment, as plain data, and the programs in which its runs are trained.
+"""Plans: everything that determines an experiment, as plain data, and the programs in which its
+runs are trained.
 
 A plan is stored in `plan.json`, so that a machine with only the core packages can execute it. Its
 fingerprint identifies the settings of a folder of results: results are never mixed with those of
@@ -51,24 +52,37 @@ class Plan:
     seeds: tuple[int, ...]
     model: str = ""  # "": logistic for two classes, softmax for more
     sampling: str = "weighted(clients=10)"
-    training: dict[str, Any] = dataclasses.field(default_factory=dict)  # settings for all methods that have them
+    # settings for all methods that have them
+    training: dict[str, Any] = dataclasses.field(default_factory=dict)
     evaluate_every: int = 0  # 0: about fifty times
     dropout: float = 0.0
-    plugins: tuple[Record, ...] = ()  # files that register methods, metrics and data sets, with their hashes
+    # files that register methods, metrics and data sets, with their hashes
+    plugins: tuple[Record, ...] = ()
 
     def __post_init__(self) -> None:
         check_kinds(vars(self), kinds_of(Plan))
         if self.rounds < 1:
             raise ValueError(f"rounds must be at least 1, got {shortened(self.rounds)}.")
         if self.rounds > MOST_ROUNDS:
-            raise ValueError(f"rounds must be at most {MOST_ROUNDS:,}, got {shortened(self.rounds)}.")
+            raise ValueError(
+                f"rounds must be at most {MOST_ROUNDS:,}, got {shortened(self.rounds)}."
+            )
         if not self.seeds:
             raise ValueError("At least one seed is needed, got none.")
         check_seeds(len(self.seeds))
-        if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0 or max(self.seeds) > LARGEST_SEED:
-            raise ValueError(f"Seeds must be different whole numbers from 0 to {LARGEST_SEED}, got {shortened(list(self.seeds))}.")
+        if (
+            len(set(self.seeds)) < len(self.seeds)
+            or min(self.seeds) < 0
+            or max(self.seeds) > LARGEST_SEED
+        ):
+            raise ValueError(
+                f"Seeds must be different whole numbers from 0 to {LARGEST_SEED}, got"
+                f" {shortened(list(self.seeds))}."
+            )
         if self.evaluate_every < 0:
-            raise ValueError(f"evaluate_every must be at least 0 rounds, got {shortened(self.evaluate_every)}.")
+            raise ValueError(
+                f"evaluate_every must be at least 0 rounds, got {shortened(self.evaluate_every)}."
+            )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
         if self.model and (name := parse_one(self.model, "model").name) not in ALL_MODELS:
@@ -86,12 +100,22 @@ class Plan:
             ValueError: If there is no method, or if two rows are the same.
         """
         select = self._select()
-        found = [v for text in self.methods for part in parse_list(text) for v in variants(part, self.training, select)]
+        found = [
+            v
+            for text in self.methods
+            for part in parse_list(text)
+            for v in variants(part, self.training, select)
+        ]
         if not found:
             raise ValueError("At least one method is needed, got none. `evenly list` shows them.")
-        twice = next((label for label, times in Counter(v.label for v in found).items() if times > 1), None)
+        twice = next(
+            (label for label, times in Counter(v.label for v in found).items() if times > 1), None
+        )
         if twice is not None:
-            raise ValueError(f"Method {shortened(twice)} is listed twice. Every method of a comparison must be different.")
+            raise ValueError(
+                f"Method {shortened(twice)} is listed twice. Every method of a comparison must be"
+                " different."
+            )
         return found
 
     def _select(self) -> Select:
@@ -108,7 +132,8 @@ class Plan:
     def to_json(self) -> str:
         fields = dataclasses.asdict(self)
         if not self.plugins:
-            del fields["plugins"]  # so that results of plans from before there were plugins are still found
+            # so that results of plans from before there were plugins are still found
+            del fields["plugins"]
         return json.dumps({"schema": SCHEMA, **fields}, indent=2, sort_keys=True)
 
     @staticmethod
@@ -116,8 +141,18 @@ class Plan:
         fields = read_fields(text)
         try:
             check_kinds(fields, kinds_of(Plan))
-            plugins = tuple({"path": str(one["path"]), "sha256": str(one["sha256"])} for one in fields.get("plugins", ()))
-            return Plan(**{**fields, "methods": tuple(fields["methods"]), "seeds": tuple(fields["seeds"]), "plugins": plugins})
+            plugins = tuple(
+                {"path": str(one["path"]), "sha256": str(one["sha256"])}
+                for one in fields.get("plugins", ())
+            )
+            return Plan(
+                **{
+                    **fields,
+                    "methods": tuple(fields["methods"]),
+                    "seeds": tuple(fields["seeds"]),
+                    "plugins": plugins,
+                }
+            )
         except (TypeError, KeyError) as error:
             raise ValueError(f"This is not a plan of evenly: {shortened(str(error))}.") from None
 
@@ -126,9 +161,14 @@ class Plan:
 
 
 def check_seeds(count: int) -> None:
-    """Raise ValueError if there are more than `MOST_SEEDS` seeds. The check needs no list of them."""
+    """Raise ValueError if there are more than `MOST_SEEDS` seeds. The check needs no list
+    of them.
+    """
     if count > MOST_SEEDS:
-        raise ValueError(f"The number of seeds must be at most {MOST_SEEDS:,}, got {shortened(count)}. Five to thirty are usual.")
+        raise ValueError(
+            f"The number of seeds must be at most {MOST_SEEDS:,}, got {shortened(count)}. Five to"
+            " thirty are usual."
+        )
 
 
 def read_fields(text: str, newest: int = SCHEMA) -> dict[str, Any]:
@@ -143,12 +183,16 @@ def read_fields(text: str, newest: int = SCHEMA) -> dict[str, Any]:
         raise ValueError("A JSON object with a schema number is needed.")
     if schema > newest:
         there = shortened(schema)
-        raise NewerError(f"was written by a newer version of evenly (format {there}; this version reads up to {newest}). Upgrade evenly")
+        raise NewerError(
+            f"was written by a newer version of evenly (format {there}; this version reads up to"
+            f" {newest}). Upgrade evenly"
+        )
     return fields
 
 
-# Programs. A folder stores the grouping with which its training started. Other machines may group differently: a GPU
-# joins samplings that a CPU separates. Without the stored grouping, they could not find finished programs.
+# Programs. A folder stores the grouping with which its training started. Other machines may group
+# differently: a GPU joins samplings that a CPU separates. Without the stored grouping, they could
+# not find finished programs.
 
 GROUPING_FILE = "programs.json"
 
@@ -162,7 +206,9 @@ class Program(NamedTuple):
 
 
 def members_of(plan: Plan) -> list[Algorithm]:
-    """All algorithms that are trained for each seed. Most methods have one member, some have several."""
+    """All algorithms that are trained for each seed. Most methods have one member, some have
+    several.
+    """
     return [member for variant in plan.variants() for member in variant.members]
 
 
@@ -176,7 +222,9 @@ def programs(plan: Plan, task: Task, folder: Path | None = None) -> Iterator[Pro
     groups = _read_grouping(folder, len(members)) or companions(members, task)
     for seed in plan.seeds:
         for group in groups:
-            yield Program(seed, tuple(group), tuple(f"{members[i].label}#{i}#{seed}" for i in group))
+            yield Program(
+                seed, tuple(group), tuple(f"{members[i].label}#{i}#{seed}" for i in group)
+            )
 
 
 def write_grouping(every: Sequence[Program], folder: Path) -> None:
@@ -193,8 +241,12 @@ def _read_grouping(folder: Path | None, members: int) -> list[list[int]] | None:
         return None
     try:
         groups = plain_json(path.read_text())
-        if fits(groups, list[list[int]]) and sorted(i for group in groups for i in group) == list(range(members)):
+        if fits(groups, list[list[int]]) and sorted(i for group in groups for i in group) == list(
+            range(members)
+        ):
             return groups
     except ValueError:
         pass
-    raise ValueError(f"{str(path)!r} is damaged. Remove it; the programs are then grouped anew for this machine.")
+    raise ValueError(
+        f"{str(path)!r} is damaged. Remove it; the programs are then grouped anew for this machine."
+    )

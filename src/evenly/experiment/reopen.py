@@ -1,4 +1,6 @@
-"""Read finished folders of results without training: comparisons, studies, deployments, and the differences between two folders."""
+"""Read finished folders of results without training: comparisons, studies, deployments, and the
+differences between two folders.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,20 +33,24 @@ from evenly.experiment.study import Study, StudyPlan, execute_study
 from evenly.plugins import refuse_unloaded
 from evenly.types import NO_CHOICE, Trace
 
-# Deployments. Clients do not answer in every round, so each evaluation shows the last answer of every client. If clients
-# send an accuracy only, the number of right rows is rounded to the nearest whole number.
+# Deployments. Clients do not answer in every round, so each evaluation shows the last answer of
+# every client. If clients send an accuracy only, the number of right rows is rounded to the nearest
+# whole number.
 
 PARTITION = "who holds them: this is a deployment"
 NOT_FINITE = "NaN or infinity"
 
 
 def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
-    """The comparison of a deployment up to its last evaluation. The deployment may still be running."""
+    """The comparison of a deployment up to its last evaluation. The deployment may still be
+    running.
+    """
     rounds, about = read_rounds(folder), read_facts(folder)
     if not any(done.evaluation for done in rounds):
         raise ValueError(
-            f"{str(folder)!r} holds no evaluation yet: {len(rounds)} rounds, and no client has evaluated the model yet. "
-            "Let clients evaluate (fraction_evaluate above 0) and wait for the first round."
+            f"{str(folder)!r} holds no evaluation yet: {len(rounds)} rounds, and no client has"
+            " evaluated the model yet. Let clients evaluate (fraction_evaluate above 0) and wait"
+            " for the first round."
         )
     left, flagged = read_exclusions(folder)
     told = Incidents(tuple(left), tuple(flagged), sum(len(done.cohort) for done in rounds))
@@ -52,7 +58,11 @@ def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
 
 
 def comparison_of(
-    deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], told: Incidents, options: Sequence[ServerOptions] = ()
+    deployment: Deployment,
+    about: DeploymentFacts,
+    rounds: Sequence[Round],
+    told: Incidents,
+    options: Sequence[ServerOptions] = (),
 ) -> Comparison:
     """A deployment as a comparison of one run."""
     trace = trace_of(about, rounds, told)
@@ -62,8 +72,16 @@ def comparison_of(
         federation=federation,
         partition=PARTITION,
         model=_model(deployment),
-        runs=[Run(deployment.method, deployment.algorithm, deployment.settings, deployment.seeds["cohort"], trace,
-                  frozenset(deployment.needs))],
+        runs=[
+            Run(
+                deployment.method,
+                deployment.algorithm,
+                deployment.settings,
+                deployment.seeds["cohort"],
+                trace,
+                frozenset(deployment.needs),
+            )
+        ],
         rounds=max((done.number for done in rounds), default=0),
         command="",
         seconds=sum(done.seconds for done in rounds),
@@ -71,26 +89,40 @@ def comparison_of(
         sampling=deployment.sampling,
         incidents=told,
         deployed=_setup(deployment, about, rounds, options),
-    )  # fmt: skip
+    )
 
 
-def _setup(deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], options: Sequence[ServerOptions]) -> DeploymentSetup:
+def _setup(
+    deployment: Deployment,
+    about: DeploymentFacts,
+    rounds: Sequence[Round],
+    options: Sequence[ServerOptions],
+) -> DeploymentSetup:
     found = [done.evaluation for done in rounds if done.evaluation]
     last = max((done.number for done in rounds), default=0)
     return DeploymentSetup(
         caps=deployment.caps,
-        options=tuple(one for one in options if one.since <= max(last, 1)),  # a server that found all rounds done decided nothing
+        # a server that found all rounds done decided nothing
+        options=tuple(one for one in options if one.since <= max(last, 1)),
         census=bool(about.examples),
-        evaluated=tuple(split for s, split in enumerate(SPLITS) if any(one.examples[:, s].any() for one in found)),
+        evaluated=tuple(
+            split
+            for s, split in enumerate(SPLITS)
+            if any(one.examples[:, s].any() for one in found)
+        ),
         tables=any(one.tables.any() for one in found),
         accuracies=any((one.correct != UNKNOWN).any() for one in found),
     )
 
 
-def trace_of(about: DeploymentFacts, rounds: Sequence[Round], told: Incidents | None = None) -> Trace:
+def trace_of(
+    about: DeploymentFacts, rounds: Sequence[Round], told: Incidents | None = None
+) -> Trace:
     """The rounds of a deployment as a trace, like a simulation's but without the model."""
     seen = [done for done in rounds if done.evaluation]
-    tables, losses, choice = _stack_evaluations(about, [done.evaluation for done in seen if done.evaluation])
+    tables, losses, choice = _stack_evaluations(
+        about, [done.evaluation for done in seen if done.evaluation]
+    )
     trained = [done for done in rounds if done.number]
     cohort, weights = _cohorts(trained)
     counted = [done for done in trained if done.upload or done.download]
@@ -114,10 +146,16 @@ def trace_of(about: DeploymentFacts, rounds: Sequence[Round], told: Incidents | 
     )
 
 
-def federation_of(deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], trace: Trace) -> Federation:
+def federation_of(
+    deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], trace: Trace
+) -> Federation:
     """A federation without rows that holds the number of rows of each client."""
     groups, labels = trace.tables.shape[3:5]
-    sizes = trace.tables[-1].sum((-3, -2, -1)) if len(trace.tables) else np.zeros((len(SPLITS), len(about.names)), int)
+    sizes = (
+        trace.tables[-1].sum((-3, -2, -1))
+        if len(trace.tables)
+        else np.zeros((len(SPLITS), len(about.names)), int)
+    )
     train, valid, test = sizes
     return Federation(
         x=np.zeros((0, 1), np.float32),
@@ -131,14 +169,17 @@ def federation_of(deployment: Deployment, about: DeploymentFacts, rounds: Sequen
         name=deployment.name,
         names=about.names,
         labels=about.labels if len(about.labels) == labels else _plain_labels(rounds, labels),
-        groups=about.groups or (tuple(f"group {g + 1}" for g in range(groups)) if groups > 1 else ("all",)),
+        groups=about.groups
+        or (tuple(f"group {g + 1}" for g in range(groups)) if groups > 1 else ("all",)),
         unprivileged=about.unprivileged,
         favourable=about.favourable,
     )
 
 
 def training_rows(about: DeploymentFacts, rounds: Sequence[Round]) -> np.ndarray:
-    """Training rows of each client [clients], from its last update or from the census; 0 if unknown."""
+    """Training rows of each client [clients], from its last update or from the census; 0 if
+    unknown.
+    """
     rows = np.array(about.examples or [0] * len(about.names), np.int64)
     for done in rounds:
         rows[done.cohort] = np.where(done.examples > 0, done.examples, rows[done.cohort])
@@ -159,8 +200,12 @@ def _model(deployment: Deployment) -> str:
     return f"{numbers:,} numbers in {len(deployment.arrays):,} arrays"
 
 
-def _stack_evaluations(about: DeploymentFacts, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tables, losses and choices of every client at every evaluation. Clients that did not answer keep their last values."""
+def _stack_evaluations(
+    about: DeploymentFacts, evaluations: Sequence[Evaluation]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tables, losses and choices of every client at every evaluation. Clients that did not answer
+    keep their last values.
+    """
     shape = _shape(about, evaluations)
     clients, count = len(about.names), len(evaluations)
     tables = np.zeros((count, len(SPLITS), clients, *shape), np.int32)
@@ -176,8 +221,12 @@ def _stack_evaluations(about: DeploymentFacts, evaluations: Sequence[Evaluation]
 
 
 def _shape(about: DeploymentFacts, evaluations: Sequence[Evaluation]) -> tuple[int, int, int]:
-    """Numbers of groups, labels and outcomes. If clients sent accuracies only, there are two labels."""
-    sent = next((found.tables.shape[2:] for found in evaluations if found.tables.shape[-1]), (1, 2, 2))
+    """Numbers of groups, labels and outcomes. If clients sent accuracies only, there are two
+    labels.
+    """
+    sent = next(
+        (found.tables.shape[2:] for found in evaluations if found.tables.shape[-1]), (1, 2, 2)
+    )
     groups, labels = len(about.groups) or sent[0], max(len(about.labels), sent[1], 2)
     return groups, labels, labels
 
@@ -191,7 +240,9 @@ def merge_evaluations(before: Evaluation | None, now: Evaluation) -> Evaluation:
 
 
 def _tables(found: Evaluation, i: int, shape: tuple[int, int, int]) -> np.ndarray:
-    """The tables of one client by split. From an accuracy, rows are counted as right or wrong without their label."""
+    """The tables of one client by split. From an accuracy, rows are counted as right or wrong
+    without their label.
+    """
     made = np.zeros((len(SPLITS), *shape), np.int32)
     groups, labels, outcomes = found.tables.shape[2:]
     if groups == shape[0] and labels <= shape[1]:
@@ -203,9 +254,14 @@ def _tables(found: Evaluation, i: int, shape: tuple[int, int, int]) -> np.ndarra
 
 
 def _cohorts(trained: Sequence[Round]) -> tuple[np.ndarray, np.ndarray]:
-    """Cohorts and coefficients, padded to equal length. A shorter cohort repeats its first client with coefficient 0."""
+    """Cohorts and coefficients, padded to equal length. A shorter cohort repeats its first client
+    with coefficient 0.
+    """
     slots = max((len(done.cohort) for done in trained), default=0)
-    cohort, weights = np.zeros((len(trained), slots), np.int32), np.zeros((len(trained), slots), np.float32)
+    cohort, weights = (
+        np.zeros((len(trained), slots), np.int32),
+        np.zeros((len(trained), slots), np.float32),
+    )
     for t, done in enumerate(trained):
         n = len(done.cohort)
         cohort[t, :n], weights[t, :n] = done.cohort, done.weights
@@ -220,9 +276,13 @@ def read_plan(folder: Path) -> Plan | StudyPlan | Deployment:
     """The plan, study or deployment whose results are in a folder."""
     path = folder / "plan.json"
     if not folder.is_dir():
-        raise ValueError(f"There is no folder {str(folder)!r}. Give a folder of results written by evenly.")
+        raise ValueError(
+            f"There is no folder {str(folder)!r}. Give a folder of results written by evenly."
+        )
     if not path.exists():
-        raise ValueError(f"The folder {str(folder)!r} holds no results of evenly: there is no plan.json in it.")
+        raise ValueError(
+            f"The folder {str(folder)!r} holds no results of evenly: there is no plan.json in it."
+        )
     try:
         text = path.read_text()
         fields = read_fields(text)
@@ -233,19 +293,29 @@ def read_plan(folder: Path) -> Plan | StudyPlan | Deployment:
     except NewerError as error:
         raise ValueError(f"The folder {str(folder)!r} {error}. Nothing was changed.") from None
     except ValueError as error:
-        raise ValueError(f"{str(path)!r} is damaged, so the settings of these results are unknown: {error}") from None
+        raise ValueError(
+            f"{str(path)!r} is damaged, so the settings of these results are unknown: {error}"
+        ) from None
     known = read_record(folder)
     again = f": {known.command}" if known and known.command else ""
-    raise ValueError(f"The folder {str(folder)!r} contains a search for settings. Run the command that started it to continue{again}")
+    raise ValueError(
+        f"The folder {str(folder)!r} contains a search for settings. Run the command that started"
+        f" it to continue{again}"
+    )
 
 
 def open_results(folder: Path) -> Comparison:
-    """The comparison in a finished folder, or the present state of a deployment. Nothing is trained."""
+    """The comparison in a finished folder, or the present state of a deployment. Nothing is
+    trained.
+    """
     plan = read_plan(folder)
     if isinstance(plan, Deployment):
         return open_deployment(folder, plan)
     if isinstance(plan, StudyPlan):
-        raise ValueError(f"The folder {str(folder)!r} holds a study of {len(plan.cells)} partitions, not one comparison.")
+        raise ValueError(
+            f"The folder {str(folder)!r} holds a study of {len(plan.cells)} partitions, not one"
+            " comparison."
+        )
     results = folder.resolve()
     refuse_unloaded(plan.plugins, folder)
     with starting_directory(folder, plan):
@@ -262,27 +332,44 @@ def open_study(folder: Path) -> Study:
     results = folder.resolve()
     refuse_unloaded((record for own in plan.cells.values() for record in own.plugins), folder)
     with starting_directory(folder, *plan.cells.values()):
-        counts = [progress(own, results / "cells" / slug(name), setting_of(own, own.seeds[0])) for name, own in plan.cells.items()]
-        _refuse_unfinished(folder, sum(done for done, _ in counts), sum(total for _, total in counts))
+        counts = [
+            progress(own, results / "cells" / slug(name), setting_of(own, own.seeds[0]))
+            for name, own in plan.cells.items()
+        ]
+        _refuse_unfinished(
+            folder, sum(done for done, _ in counts), sum(total for _, total in counts)
+        )
         known = read_record(folder) or RunRecord()
         return execute_study(plan, results)._replace(seconds=known.seconds)
 
 
 def starting_directory(folder: Path, *plans: Plan) -> AbstractContextManager[None]:
-    """Context in which relative paths of the user's files mean the same as when the run was started."""
+    """Context in which relative paths of the user's files mean the same as when the run was
+    started.
+    """
     known = read_record(folder)
-    return chdir(folder / known.started_in) if known and any(plan.has_files for plan in plans) else nullcontext()
+    return (
+        chdir(folder / known.started_in)
+        if known and any(plan.has_files for plan in plans)
+        else nullcontext()
+    )
 
 
 def progress(plan: Plan, folder: Path, first: SeedSetting) -> tuple[int, int]:
     """The number of a plan's finished programs, and the number of its programs."""
-    kept = [Store.traces_in(folder, program.keys).exists() for program in programs(plan, first.task, folder)]
+    kept = [
+        Store.traces_in(folder, program.keys).exists()
+        for program in programs(plan, first.task, folder)
+    ]
     return sum(kept), len(kept)
 
 
 def _refuse_unfinished(folder: Path, done: int, total: int) -> None:
     if done < total:
-        raise ValueError(f"{str(folder)!r} is not finished: {done} of {total} programs. Continue with `evenly resume {folder}`.")
+        raise ValueError(
+            f"{str(folder)!r} is not finished: {done} of {total} programs. Continue with `evenly"
+            f" resume {folder}`."
+        )
 
 
 # Differences between two folders: settings, methods and metrics.
@@ -338,7 +425,9 @@ Values = dict[_Place, dict[int, float]]  # by seed
 
 
 def diff(first: Path, second: Path, *, tolerance: float = 0.0) -> Difference:
-    """Compare two finished folders. Results are equal if they differ by at most `tolerance` for every seed."""
+    """Compare two finished folders. Results are equal if they differ by at most `tolerance` for
+    every seed.
+    """
     if not tolerance >= 0:
         raise ValueError(f"The tolerance must be at least 0, got {tolerance}.")
     plans = [read_plan(folder) for folder in (first, second)]
@@ -349,7 +438,11 @@ def diff(first: Path, second: Path, *, tolerance: float = 0.0) -> Difference:
         settings=list(_settings(*(json.loads(plan.to_json()) for plan in plans))),
         only_first=[label for label in methods[0] if label not in methods[1]],
         only_second=[label for label in methods[1] if label not in methods[0]],
-        figures=[_figure(place, a[place], b[place]) for place in shared if not _equal(a[place], b[place], tolerance)],
+        figures=[
+            _figure(place, a[place], b[place])
+            for place in shared
+            if not _equal(a[place], b[place], tolerance)
+        ],
         compared=len(shared),
     )
 
@@ -357,13 +450,19 @@ def diff(first: Path, second: Path, *, tolerance: float = 0.0) -> Difference:
 def _settings(first: Any, second: Any, at: str = "") -> Iterator[SettingDifference]:
     if isinstance(first, dict) and isinstance(second, dict):
         for key in dict.fromkeys([*first, *second]):
-            yield from _settings(first.get(key, ABSENT), second.get(key, ABSENT), f"{at}.{key}" if at else key)
+            yield from _settings(
+                first.get(key, ABSENT), second.get(key, ABSENT), f"{at}.{key}" if at else key
+            )
     elif first != second:
         yield SettingDifference(at, first, second)
 
 
 def _values(folder: Path, plan: Plan | StudyPlan | Deployment) -> Values:
-    return dict(_study_values(open_study(folder)) if isinstance(plan, StudyPlan) else _comparison_values(open_results(folder)))
+    return dict(
+        _study_values(open_study(folder))
+        if isinstance(plan, StudyPlan)
+        else _comparison_values(open_results(folder))
+    )
 
 
 def _comparison_values(comparison: Comparison) -> Iterator[tuple[_Place, dict[int, float]]]:
@@ -377,7 +476,10 @@ def _study_values(study: Study) -> Iterator[tuple[_Place, dict[int, float]]]:
     for outcome in study.outcomes:
         seeds = study.plan.cells[outcome.cell].seeds
         for metric, values in outcome.values.items():
-            yield _Place(outcome.cell, outcome.method, outcome.protocol, metric), dict(zip(seeds, values.tolist(), strict=True))
+            yield (
+                _Place(outcome.cell, outcome.method, outcome.protocol, metric),
+                dict(zip(seeds, values.tolist(), strict=True)),
+            )
 
 
 def _equal(first: Mapping[int, float], second: Mapping[int, float], tolerance: float) -> bool:
@@ -390,8 +492,12 @@ def _close(a: float, b: float, tolerance: float) -> bool:
     return (isnan(a) and isnan(b)) or a == b or isclose(a, b, rel_tol=0.0, abs_tol=tolerance)
 
 
-def _figure(place: _Place, first: Mapping[int, float], second: Mapping[int, float]) -> FigureDifference:
-    return FigureDifference(place.label, place.split, place.metric, _mean(first), _mean(second), place.cell)
+def _figure(
+    place: _Place, first: Mapping[int, float], second: Mapping[int, float]
+) -> FigureDifference:
+    return FigureDifference(
+        place.label, place.split, place.metric, _mean(first), _mean(second), place.cell
+    )
 
 
 def _mean(values: Mapping[int, float]) -> float:

@@ -22,7 +22,16 @@ import numpy as np
 
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
-from evenly.experiment.execute import BatchShare, Executor, SeedSetting, StoppedError, execute, on_threads, run_threads, setting_of
+from evenly.experiment.execute import (
+    BatchShare,
+    Executor,
+    SeedSetting,
+    StoppedError,
+    execute,
+    on_threads,
+    run_threads,
+    setting_of,
+)
 from evenly.experiment.folder import Store, read_record, slug, training_timer
 from evenly.experiment.observe import Log, log_part
 from evenly.experiment.plan import SCHEMA, Plan, members_of, read_fields
@@ -56,7 +65,10 @@ def execute_cells(
     log: Log | None,
 ) -> dict[str, Comparison]:
     """Train all partitions, except for runs that are stored in the folder."""
-    cells = [StudyCell(name, plan, Store(folder / "cells" / slug(name), plan) if folder else None) for name, plan in plans.items()]
+    cells = [
+        StudyCell(name, plan, Store(folder / "cells" / slug(name), plan) if folder else None)
+        for name, plan in plans.items()
+    ]
     rounds = _Rounds(len(cells), progress)
     first = setting_of(cells[0].plan, cells[0].plan.seeds[0])
 
@@ -64,7 +76,8 @@ def execute_cells(
         own = first if cell is cells[0] else None
         followed = log and log_part(log, cell.name)
         return execute(
-            cell.plan, cell.store, progress=rounds.of(cell.name), command=command, models=False, where=where, log=followed, first=own
+            cell.plan, cell.store, progress=rounds.of(cell.name), command=command, models=False,
+            where=where, log=followed, first=own
         )  # fmt: skip
 
     found: dict[str, Comparison] = {}
@@ -79,16 +92,24 @@ def execute_cells(
 
 
 def _cells_per_batch(cells: Sequence[StudyCell], first: SeedSetting) -> int:
-    """Number of partitions that advance together: one, unless a single partition would leave most of a GPU idle."""
+    """Number of partitions that advance together: one, unless a single partition would leave most
+    of a GPU idle.
+    """
     plan = cells[0].plan
     runs = len(members_of(plan))
-    if len(cells) == 1 or worth_streaming(first.federation, runs) or not worth_batching(first.task, runs):
+    if (
+        len(cells) == 1
+        or worth_streaming(first.federation, runs)
+        or not worth_batching(first.task, runs)
+    ):
         return 1
     return max(1, min(MOST_MEMBERS, MOST_BYTES // first.federation.x.nbytes) // len(plan.seeds))
 
 
 def _run_together(
-    cells: Sequence[StudyCell], one: Callable[[StudyCell, Executor], Comparison], stop: Callable[[], None]
+    cells: Sequence[StudyCell],
+    one: Callable[[StudyCell, Executor], Comparison],
+    stop: Callable[[], None],
 ) -> list[Comparison]:
     """Train partitions in parallel threads, with the seeds of all of them in one seed batch."""
     *firsts, members = accumulate((len(cell.plan.seeds) for cell in cells), initial=0)
@@ -105,7 +126,9 @@ def _run_together(
 
 
 class _Rounds:
-    """Adds up the progress of partitions. A partition that has not started counts as long as the last one that has."""
+    """Adds up the progress of partitions. A partition that has not started counts as long as the
+    last one that has.
+    """
 
     def __init__(self, cells: int, progress: Progress | None) -> None:
         self._cells, self._progress, self._stopped = cells, progress, False
@@ -118,7 +141,10 @@ class _Rounds:
             self._seen[name] = done, of
             if self._progress:
                 known = list(self._seen.values())
-                self._progress(sum(d for d, _ in known), sum(t for _, t in known) + of * (self._cells - len(known)))
+                self._progress(
+                    sum(d for d, _ in known),
+                    sum(t for _, t in known) + of * (self._cells - len(known)),
+                )
 
         return report
 
@@ -143,14 +169,20 @@ class StudyPlan:
 
     def to_json(self) -> str:
         cells = {name: json.loads(plan.to_json()) for name, plan in self.cells.items()}
-        return json.dumps({"schema": SCHEMA, "name": self.name, "chosen": self.chosen, "cells": cells}, indent=2)
+        return json.dumps(
+            {"schema": SCHEMA, "name": self.name, "chosen": self.chosen, "cells": cells}, indent=2
+        )
 
     @staticmethod
     def from_json(text: str) -> "StudyPlan":
         fields = read_fields(text)
         try:
-            check_kinds(fields, {"name": str, "chosen": list[str], "cells": dict[str, dict[str, Any]]})
-            cells = {name: Plan.from_json(json.dumps(plan)) for name, plan in fields["cells"].items()}
+            check_kinds(
+                fields, {"name": str, "chosen": list[str], "cells": dict[str, dict[str, Any]]}
+            )
+            cells = {
+                name: Plan.from_json(json.dumps(plan)) for name, plan in fields["cells"].items()
+            }
             return StudyPlan(name=fields["name"], chosen=tuple(fields["chosen"]), cells=cells)
         except (TypeError, KeyError) as error:
             raise ValueError(f"This is not a study of evenly: {shortened(str(error))}.") from None
@@ -160,7 +192,9 @@ class StudyPlan:
 
 
 class Outcome(NamedTuple):
-    """One method on one partition with the setting that a protocol chose: metrics on the central test set, by seed."""
+    """One method on one partition with the setting that a protocol chose: metrics on the central
+    test set, by seed.
+    """
 
     cell: str
     method: str
@@ -190,14 +224,17 @@ class Study(NamedTuple):
 def add_sweep(methods: Sequence[str], settings: dict[str, list[Any]]) -> tuple[str, ...]:
     """The methods with a sweep over these settings."""
     return tuple(
-        show((Part(head.name, {**head.settings, **settings}), *rest)) for text in methods for head, *rest in parse_list(text)
+        show((Part(head.name, {**head.settings, **settings}), *rest)) for text in methods for head,
+        *rest in parse_list(text)
     )  # fmt: skip
 
 
 def drop_settings(label: str, settings: Sequence[str]) -> str:
     """A label without these settings: the name of a row of the study."""
     head, *rest = parse(label)
-    return show((Part(head.name, {k: v for k, v in head.settings.items() if k not in settings}), *rest))
+    return show(
+        (Part(head.name, {k: v for k, v in head.settings.items() if k not in settings}), *rest)
+    )
 
 
 def method_rows(plan: StudyPlan) -> list[str]:
@@ -216,16 +253,26 @@ def execute_study(
     where: Executor = on_threads,
     log: Log | None = None,
 ) -> Study:
-    """Train everything and choose settings. With a folder, finished runs are stored there and not trained again."""
+    """Train everything and choose settings. With a folder, finished runs are stored there and not
+    trained again.
+    """
     began = time.monotonic()
-    cells = execute_cells(plan.cells, folder, progress=progress, command=command, where=where, log=log)
+    cells = execute_cells(
+        plan.cells, folder, progress=progress, command=command, where=where, log=log
+    )
     if folder and (known := read_record(folder)) and known.versions:  # of when it was trained
         cells = {name: cell._replace(versions=known.versions) for name, cell in cells.items()}
-    outcomes = [outcome for name, comparison in cells.items() for outcome in choose(name, comparison, plan.chosen)]
+    outcomes = [
+        outcome
+        for name, comparison in cells.items()
+        for outcome in choose(name, comparison, plan.chosen)
+    ]
     return Study(plan, cells, outcomes, time.monotonic() - began)
 
 
-def choose(cell: str, comparison: Comparison, settings: Sequence[str], margin: float = MARGIN) -> Iterator[Outcome]:
+def choose(
+    cell: str, comparison: Comparison, settings: Sequence[str], margin: float = MARGIN
+) -> Iterator[Outcome]:
     """The choices of both protocols for every method of one partition."""
     seen = {split: _final_metrics(comparison, split) for split in ("valid", CENTRAL)}
     rows: dict[str, list[str]] = {}
@@ -233,7 +280,11 @@ def choose(cell: str, comparison: Comparison, settings: Sequence[str], margin: f
         rows.setdefault(drop_settings(label, settings), []).append(label)
     for method, labels in rows.items():
         for protocol in PROTOCOLS:
-            label = _best_on_test(labels, seen[CENTRAL]) if protocol == "study" else _best_on_validation(labels, seen["valid"], margin)
+            label = (
+                _best_on_test(labels, seen[CENTRAL])
+                if protocol == "study"
+                else _best_on_validation(labels, seen["valid"], margin)
+            )
             taken = {k: v for k, v in parse(label)[0].settings.items() if k in settings}
             yield Outcome(cell, method, protocol, taken, seen[CENTRAL][label])
 
@@ -246,20 +297,27 @@ def _final_metrics(comparison: Comparison, split: str) -> dict[str, dict[str, np
     at: dict[str, list[int]] = {}
     for i, run in enumerate(comparison.runs):
         at.setdefault(run.label, []).append(i)
-    return {label: {metric: value[rows] for metric, value in values.items()} for label, rows in at.items()}
+    return {
+        label: {metric: value[rows] for metric, value in values.items()}
+        for label, rows in at.items()
+    }
 
 
 def _best_on_test(labels: Sequence[str], test: dict[str, dict[str, np.ndarray]]) -> str:
     return min(labels, key=lambda label: _mean(test[label]["eod_abs"]))
 
 
-def _best_on_validation(labels: Sequence[str], valid: dict[str, dict[str, np.ndarray]], margin: float) -> str:
+def _best_on_validation(
+    labels: Sequence[str], valid: dict[str, dict[str, np.ndarray]], margin: float
+) -> str:
     accuracy = {label: _mean(valid[label]["accuracy"]) for label in labels}
     close = [label for label in labels if accuracy[label] >= max(accuracy.values()) - margin]
     return min(close, key=lambda label: _mean(valid[label]["eod_abs"]))
 
 
 def _mean(values: np.ndarray) -> float:
-    """The mean over the seeds with a defined value, or infinity if there is none, so that it is not chosen."""
+    """The mean over the seeds with a defined value, or infinity if there is none, so that it is not
+    chosen.
+    """
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else float("inf")

@@ -1,4 +1,5 @@
-"""Search settings of a method on validation rows, then evaluate the choice and the baseline once on test rows.
+"""Search settings of a method on validation rows, then evaluate the choice and the baseline once on
+test rows.
 
 Trials are trained in batches. The trials of a batch share programs, which makes a trial nearly
 free. They are trained on data without test rows. At the end, the chosen method and the baseline are
@@ -18,7 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.exceptions import StorageInternalError
 from optuna.samplers import TPESampler
 from optuna.study import StudyDirection
@@ -29,7 +35,15 @@ from evenly.data.federation import Federation
 from evenly.datasets.load import HIDE_TEST, load
 from evenly.experiment.comparison import Comparison, Run, final_spreads
 from evenly.experiment.execute import execute
-from evenly.experiment.folder import RunRecord, Store, begin, folder_lock, sweep, training_timer, with_record
+from evenly.experiment.folder import (
+    RunRecord,
+    Store,
+    begin,
+    folder_lock,
+    sweep,
+    training_timer,
+    with_record,
+)
 from evenly.experiment.tuning_space import Range, TuningPlan, plan_tuning, source_of
 from evenly.metrics import EQUITY_METRICS, EVERY_METRIC, GROUP_METRICS, Spread, spread
 from evenly.metrics.statistics import on_front
@@ -38,7 +52,8 @@ from evenly.writing import csv_row, write_whole
 
 # Choosing among candidates.
 
-Means = Mapping[str, Mapping[str, float]]  # candidate -> metric -> mean over seeds, on validation rows
+# candidate -> metric -> mean over seeds, on validation rows
+Means = Mapping[str, Mapping[str, float]]
 
 
 class TuningChoice(NamedTuple):
@@ -51,9 +66,15 @@ class TuningChoice(NamedTuple):
 
 
 def choose(
-    means: Means, baseline: str, *, objectives: Sequence[str] = ("variance",), keep: str = "average", within: float | None = 1.0
+    means: Means,
+    baseline: str,
+    *,
+    objectives: Sequence[str] = ("variance",),
+    keep: str = "average",
+    within: float | None = 1.0,
 ) -> TuningChoice:
-    """The best candidate whose `keep` metric stays within a margin of the baseline's (None: no margin).
+    """The best candidate whose `keep` metric stays within a margin of the baseline's (None: no
+    margin).
 
     With one objective this is q-FFL's rule: the best value of the objective among the candidates
     within the margin. With several objectives, it is the most balanced candidate of the Pareto
@@ -64,29 +85,47 @@ def choose(
         raise ValueError(f"The baseline must be one of {', '.join(means)}, got {baseline!r}.")
     if within is not None and within < 0:
         raise ValueError(f"within must be at least 0 points, got {within:g}.")
-    allowed = {name: within is None or shortfall(means, name, baseline, keep, within) <= 0 for name in means}
-    candidates = [name for name in means if all(isfinite(means[name][metric]) for metric in objectives)]
+    allowed = {
+        name: within is None or shortfall(means, name, baseline, keep, within) <= 0
+        for name in means
+    }
+    candidates = [
+        name for name in means if all(isfinite(means[name][metric]) for metric in objectives)
+    ]
     candidates.sort(key=lambda name: name != baseline)  # the baseline wins ties
     unbeaten = on_front(_better(means, candidates, front_metrics(objectives, keep, within)))
     front = [name for name, is_best in zip(candidates, unbeaten.tolist(), strict=True) if is_best]
     possible = [name for name in (candidates if len(objectives) == 1 else front) if allowed[name]]
     if not possible:
         raise ValueError(
-            f"Nothing can be chosen: on validation rows no candidate within the margin has a value of {' and '.join(objectives)}."
+            "Nothing can be chosen: on validation rows no candidate within the margin has a value"
+            f" of {' and '.join(objectives)}."
         )
     better = _better(means, possible, objectives)
     start = _better(means, [baseline], objectives)
-    best = int(np.argmax(better[:, 0]) if len(objectives) == 1 else np.argmin(_unbalance(better, start)))
-    return TuningChoice(possible[best], baseline, tuple(name for name in means if name in front), allowed)
+    best = int(
+        np.argmax(better[:, 0]) if len(objectives) == 1 else np.argmin(_unbalance(better, start))
+    )
+    return TuningChoice(
+        possible[best], baseline, tuple(name for name in means if name in front), allowed
+    )
 
 
 def front_metrics(objectives: Sequence[str], keep: str, within: float | None) -> tuple[str, ...]:
-    """The metrics of the Pareto front: the objectives and, with one objective or a margin, the metric to keep."""
-    return tuple(dict.fromkeys((*objectives, keep))) if len(objectives) == 1 or within is not None else tuple(objectives)
+    """The metrics of the Pareto front: the objectives and, with one objective or a margin, the
+    metric to keep.
+    """
+    return (
+        tuple(dict.fromkeys((*objectives, keep)))
+        if len(objectives) == 1 or within is not None
+        else tuple(objectives)
+    )
 
 
 def shortfall(means: Means, name: str, baseline: str, keep: str, within: float) -> float:
-    """How far a candidate's `keep` metric is below the margin: at most 0 if it is within, infinite if undefined."""
+    """How far a candidate's `keep` metric is below the margin: at most 0 if it is within, infinite
+    if undefined.
+    """
     side = EVERY_METRIC[keep].better
     missing = (side * means[baseline][keep] - within) - side * means[name][keep]
     return missing if isfinite(missing) else float("inf")
@@ -100,12 +139,14 @@ def _better(means: Means, names: Sequence[str], metrics: Sequence[str]) -> np.nd
 
 def _unbalance(better: np.ndarray, baseline: np.ndarray) -> np.ndarray:
     """The distance of each row to the best value of every column, with columns scaled to 0 to 1."""
-    low, high = np.fmin(better.min(0), baseline[0]), better.max(0)  # the baseline's where it has a value
+    # the baseline's where it has a value
+    low, high = np.fmin(better.min(0), baseline[0]), better.max(0)
     missing = (high - better) / np.where(high > low, high - low, 1)
     return np.sqrt((missing**2).sum(-1))
 
 
-# The database of trials. It holds finished trials only, each written in one transaction, and can be read by Optuna's tools.
+# The database of trials. It holds finished trials only, each written in one transaction, and can be
+# read by Optuna's tools.
 
 STUDY_NAME = "evenly"
 BASELINE = "baseline"
@@ -115,7 +156,9 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would announce every 
 
 
 class Trial(NamedTuple):
-    """A finished trial: the method, its searched settings, and its metrics on validation rows by seed."""
+    """A finished trial: the method, its searched settings, and its metrics on validation rows by
+    seed.
+    """
 
     label: str
     settings: dict[str, Value]
@@ -130,7 +173,8 @@ class Trial(NamedTuple):
 
 
 class TrialDatabase:
-    """The finished trials of a search in an Optuna database on disk, or in memory if `path` is None.
+    """The finished trials of a search in an Optuna database on disk, or in memory if `path` is
+    None.
 
     The proposals of a batch depend only on its number and on the trials of earlier batches. An
     interrupted search therefore continues with the same trials, and a longer search starts with the
@@ -139,7 +183,9 @@ class TrialDatabase:
 
     def __init__(self, plan: TuningPlan, path: Path | None) -> None:
         self._plan, self._space = plan, plan.space
-        self._distributions = {name: _distribution(search) for name, search in self._space.dimensions.items()}
+        self._distributions = {
+            name: _distribution(search) for name, search in self._space.dimensions.items()
+        }
         if path is not None and not path.exists():
             _create_database(plan, path)
         self._study = _new_study(plan) if path is None else _open_database(path)
@@ -151,23 +197,42 @@ class TrialDatabase:
 
     def trials(self) -> list[Trial]:
         """All finished trials in the order of their numbers."""
-        return [Trial(self._space.method(trial.params), trial.params, _from_json(trial.user_attrs)) for trial in self._study.trials]
+        return [
+            Trial(self._space.method(trial.params), trial.params, _from_json(trial.user_attrs))
+            for trial in self._study.trials
+        ]
 
     def add_baseline(self, values: SeedValues) -> None:
         with _storage_errors():
             self._study.set_user_attr(BASELINE, _to_json(values))
 
     def add(self, settings: dict[str, Value], values: SeedValues) -> None:
-        """Add a finished trial. A trial with an undefined objective is stored as failed, so that the sampler ignores it."""
+        """Add a finished trial. A trial with an undefined objective is stored as failed, so that
+        the sampler ignores it.
+        """
         assert self.baseline is not None
-        plan, means = self._plan, {"trial": Trial("", {}, values).means, BASELINE: self.baseline.means}
+        plan, means = (
+            self._plan,
+            {"trial": Trial("", {}, values).means, BASELINE: self.baseline.means},
+        )
         objectives = [means["trial"][metric] for metric in plan.objectives]
-        limit = {} if plan.within is None else {plan.keep: shortfall(means, "trial", BASELINE, plan.keep, plan.within)}
+        limit = (
+            {}
+            if plan.within is None
+            else {plan.keep: shortfall(means, "trial", BASELINE, plan.keep, plan.within)}
+        )
         outcome: dict[str, Any] = {"state": TrialState.FAIL}
         if all(map(isfinite, [*objectives, *limit.values()])):
             outcome = {"values": objectives, "constraints": limit}
         with _storage_errors():
-            self._study.add_trial(create_trial(params=settings, distributions=self._distributions, user_attrs=_to_json(values), **outcome))
+            self._study.add_trial(
+                create_trial(
+                    params=settings,
+                    distributions=self._distributions,
+                    user_attrs=_to_json(values),
+                    **outcome,
+                )
+            )
 
     def proposals(self, start: int, stop: int) -> list[dict[str, Value]]:
         """The settings of trials `start` to `stop` of one batch."""
@@ -181,19 +246,32 @@ class TrialDatabase:
 
     def _propose(self, scratch: optuna.Study) -> dict[str, Value]:
         params, dimensions = scratch.ask(self._distributions).params, self._space.dimensions
-        return {name: search.near(params[name]) if isinstance(search, Range) else params[name] for name, search in dimensions.items()}
+        return {
+            name: search.near(params[name]) if isinstance(search, Range) else params[name]
+            for name, search in dimensions.items()
+        }
 
 
-def _new_study(plan: TuningPlan, sampler: TPESampler | None = None, storage: optuna.storages.BaseStorage | None = None) -> optuna.Study:
-    sides = [StudyDirection.MAXIMIZE if EVERY_METRIC[metric].better > 0 else StudyDirection.MINIMIZE for metric in plan.objectives]
-    return optuna.create_study(directions=sides, study_name=STUDY_NAME, sampler=sampler, storage=storage)
+def _new_study(
+    plan: TuningPlan,
+    sampler: TPESampler | None = None,
+    storage: optuna.storages.BaseStorage | None = None,
+) -> optuna.Study:
+    sides = [
+        StudyDirection.MAXIMIZE if EVERY_METRIC[metric].better > 0 else StudyDirection.MINIMIZE
+        for metric in plan.objectives
+    ]
+    return optuna.create_study(
+        directions=sides, study_name=STUDY_NAME, sampler=sampler, storage=storage
+    )
 
 
 def _create_database(plan: TuningPlan, path: Path) -> None:
     """Create a database atomically."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     for left in (beside, *(own.with_name(f"{own.name}-journal") for own in (beside, path))):
-        left.unlink(missing_ok=True)  # SQLite would play the journal of an older database into a new one of its name
+        # SQLite would play the journal of an older database into a new one of its name
+        left.unlink(missing_ok=True)
     storage = optuna.storages.RDBStorage(_address(beside))
     _new_study(plan, storage=storage).set_user_attr("objectives", list(plan.objectives))
     storage.remove_session()
@@ -206,7 +284,10 @@ def _open_database(path: Path) -> optuna.Study:
         study = optuna.load_study(study_name=STUDY_NAME, storage=_address(path))
         study.get_trials()
     except (KeyError, SQLAlchemyError, StorageInternalError):
-        raise ValueError(f"The database {str(path)!r} of this search is damaged. Remove it; its trials are then repeated.") from None
+        raise ValueError(
+            f"The database {str(path)!r} of this search is damaged. Remove it; its trials are then"
+            " repeated."
+        ) from None
     return study
 
 
@@ -216,8 +297,12 @@ def _storage_errors() -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
-        why = getattr(error, "orig", None) or getattr(error.__cause__, "orig", None) or error  # SQLite's own words
-        raise OSError(f"A trial could not be stored: {why}. Earlier trials are stored; run the same command again to continue.") from None
+        # SQLite's own words
+        why = getattr(error, "orig", None) or getattr(error.__cause__, "orig", None) or error
+        raise OSError(
+            f"A trial could not be stored: {why}. Earlier trials are stored; run the same command"
+            " again to continue."
+        ) from None
 
 
 def _address(path: Path) -> str:
@@ -234,11 +319,17 @@ def _distribution(search: Any) -> BaseDistribution:
 
 def _to_json(values: SeedValues) -> dict[str, list[float | None]]:
     """Values with None for undefined numbers, because JSON has no NaN."""
-    return {metric: [value if isfinite(value) else None for value in each] for metric, each in values.items()}
+    return {
+        metric: [value if isfinite(value) else None for value in each]
+        for metric, each in values.items()
+    }
 
 
 def _from_json(values: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
-    return {metric: [float("nan") if value is None else value for value in each] for metric, each in values.items()}
+    return {
+        metric: [float("nan") if value is None else value for value in each]
+        for metric, each in values.items()
+    }
 
 
 # The search.
@@ -261,7 +352,9 @@ class Tuning(NamedTuple):
 
     @property
     def chosen(self) -> Trial:
-        return next(trial for trial in (self.baseline, *self.trials) if trial.label == self.choice.chosen)
+        return next(
+            trial for trial in (self.baseline, *self.trials) if trial.label == self.choice.chosen
+        )
 
 
 def tune(
@@ -297,9 +390,17 @@ def tune(
 
 
 def search(
-    plan: TuningPlan, trials: int, folder: Path | None = None, *, force: bool = False, progress: Progress | None = None, command: str = ""
+    plan: TuningPlan,
+    trials: int,
+    folder: Path | None = None,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    command: str = "",
 ) -> Tuning:
-    """Run all trials that are not finished, choose, and train the choice. The caller must hold the lock of the folder."""
+    """Run all trials that are not finished, choose, and train the choice. The caller must hold the
+    lock of the folder.
+    """
     metrics = _metrics(plan)
     if folder:
         Store(folder, plan, force=force)
@@ -307,20 +408,36 @@ def search(
     study = TrialDatabase(plan, folder and folder / STUDY)
     meter = _StageProgress(progress)
     while (done := len(study.trials())) < trials:
-        start, stop = _interrupted_batch(folder, done) or (done, min((done // plan.batch + 1) * plan.batch, trials))
+        start, stop = _interrupted_batch(folder, done) or (
+            done,
+            min((done // plan.batch + 1) * plan.batch, trials),
+        )
         left = -(-trials // plan.batch) - start // plan.batch + 1
-        _train(plan, study, (start, stop), folder=folder, progress=meter.stage(left), metrics=metrics)
+        _train(
+            plan, study, (start, stop), folder=folder, progress=meter.stage(left), metrics=metrics
+        )
     baseline, finished = study.baseline, study.trials()[:trials]
     assert baseline is not None
     means = {trial.label: trial.means for trial in (baseline, *finished)}
-    choice = choose(means, plan.baseline, objectives=plan.objectives, keep=plan.keep, within=plan.within)
-    return Tuning(plan, baseline, finished, choice, _final(plan, choice, folder, meter.stage(1), command))
+    choice = choose(
+        means, plan.baseline, objectives=plan.objectives, keep=plan.keep, within=plan.within
+    )
+    return Tuning(
+        plan, baseline, finished, choice, _final(plan, choice, folder, meter.stage(1), command)
+    )
 
 
 def _train(
-    plan: TuningPlan, study: TrialDatabase, batch: tuple[int, int], *, folder: Path | None, progress: Progress, metrics: Sequence[str]
+    plan: TuningPlan,
+    study: TrialDatabase,
+    batch: tuple[int, int],
+    *,
+    folder: Path | None,
+    progress: Progress,
+    metrics: Sequence[str],
 ) -> None:
-    """Train the trials of a batch, numbers `start` to `stop`, together and add them to the database.
+    """Train the trials of a batch, numbers `start` to `stop`, together and add them to the
+    database.
 
     Settings that were tried before are not trained again.
     """
@@ -333,8 +450,13 @@ def _train(
     path = folder and folder / BATCHES / f"{start}-{stop}"
     if new:
         together = plan.trials_together(new)
-        comparison = execute(together, path and Store(path, together, force=True), progress=progress, models=False)
-        values |= {label: _validation_values(comparison, comparison.of(label), metrics) for label in comparison.labels}
+        comparison = execute(
+            together, path and Store(path, together, force=True), progress=progress, models=False
+        )
+        values |= {
+            label: _validation_values(comparison, comparison.of(label), metrics)
+            for label in comparison.labels
+        }
     if study.baseline is None:
         study.add_baseline(values[plan.baseline])
     for number in range(len(study.trials()), stop):
@@ -353,10 +475,15 @@ def _interrupted_batch(folder: Path | None, done: int) -> tuple[int, int] | None
     return None
 
 
-def _validation_values(comparison: Comparison, runs: Sequence[Run], metrics: Sequence[str]) -> dict[str, list[float]]:
+def _validation_values(
+    comparison: Comparison, runs: Sequence[Run], metrics: Sequence[str]
+) -> dict[str, list[float]]:
     """Metrics on validation rows, for each seed."""
     each = [final_spreads(comparison._replace(runs=[run]), run.label, "valid") for run in runs]
-    return {metric: [values[metric].mean if metric in values else float("nan") for values in each] for metric in metrics}
+    return {
+        metric: [values[metric].mean if metric in values else float("nan") for values in each]
+        for metric in metrics
+    }
 
 
 def _metrics(plan: TuningPlan) -> list[str]:
@@ -367,20 +494,41 @@ def _metrics(plan: TuningPlan) -> list[str]:
     """
     federation = load({**plan.shared.data, HIDE_TEST: True}, plan.shared.seeds[0])
     if not federation.valid.counts.any():
-        raise ValueError(f"Settings are chosen by their results on validation rows, but no client of {federation.name} has any.")
+        raise ValueError(
+            "Settings are chosen by their results on validation rows, but no client of"
+            f" {federation.name} has any."
+        )
     for name in (*plan.objectives, plan.keep):
         if reason := _missing(name, federation):
             raise ValueError(f"{name} cannot be measured on {federation.name}: {reason}.")
-    return list(dict.fromkeys((*plan.objectives, plan.keep, *ALWAYS, *(WITH_GROUPS if len(federation.groups) > 1 else ()))))
+    return list(
+        dict.fromkeys(
+            (
+                *plan.objectives,
+                plan.keep,
+                *ALWAYS,
+                *(WITH_GROUPS if len(federation.groups) > 1 else ()),
+            )
+        )
+    )
 
 
 def _missing(name: str, federation: Federation) -> str:
     if name in GROUP_METRICS and len(federation.groups) < 2:
-        return "its rows belong to no groups of people; of a table of your own, --sensitive names the column"
-    return "its clients belong to no groups" if name in EQUITY_METRICS and federation.client_group is None else ""
+        return (
+            "its rows belong to no groups of people; of a table of your own, --sensitive names the"
+            " column"
+        )
+    return (
+        "its clients belong to no groups"
+        if name in EQUITY_METRICS and federation.client_group is None
+        else ""
+    )
 
 
-def _final(plan: TuningPlan, choice: TuningChoice, folder: Path | None, progress: Progress, command: str) -> Comparison:
+def _final(
+    plan: TuningPlan, choice: TuningChoice, folder: Path | None, progress: Progress, command: str
+) -> Comparison:
     """Train the baseline and the chosen method with all rows, into a folder of results."""
     final = plan.final(choice.chosen)
     if folder is None:
@@ -417,9 +565,14 @@ TABLE_FILE = "tuning.csv"
 
 
 def trial_rows(tuning: Tuning) -> list[dict[str, Any]]:
-    """One row for the baseline and for each trial: mean, standard deviation and the values of all seeds for every metric."""
+    """One row for the baseline and for each trial: mean, standard deviation and the values of all
+    seeds for every metric.
+    """
     settings = list(tuning.plan.space.dimensions)
-    return [_row(tuning, "baseline", tuning.baseline, settings), *(_row(tuning, i, one, settings) for i, one in enumerate(tuning.trials))]
+    return [
+        _row(tuning, "baseline", tuning.baseline, settings),
+        *(_row(tuning, i, one, settings) for i, one in enumerate(tuning.trials)),
+    ]
 
 
 def write_trials(tuning: Tuning, folder: Path) -> Path:
@@ -444,7 +597,11 @@ def _row(tuning: Tuning, number: int | str, trial: Trial, settings: list[str]) -
     for metric in trial.values:
         spread_of = trial.spread(metric)
         each = " ".join(map(_number, trial.values[metric]))
-        row |= {metric: _number(spread_of.mean), f"{metric}_deviation": _number(spread_of.deviation), f"{metric}_seeds": each}
+        row |= {
+            metric: _number(spread_of.mean),
+            f"{metric}_deviation": _number(spread_of.deviation),
+            f"{metric}_seeds": each,
+        }
     return row
 
 

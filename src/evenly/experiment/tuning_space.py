@@ -61,29 +61,49 @@ class Space(NamedTuple):
         """The notation of the method with these values."""
         return show(
             tuple(
-                Part(part.name, {key: values.get(_name(at, part, key), value) for key, value in part.settings.items()})
+                Part(
+                    part.name,
+                    {
+                        key: values.get(_name(at, part, key), value)
+                        for key, value in part.settings.items()
+                    },
+                )
                 for at, part in enumerate(self.composition)
             )
         )
 
     def corners(self) -> Iterator[dict[str, Value]]:
-        """Combinations that together contain both ends of every range and every value of every list."""
-        ends = [(s.low, s.high) if isinstance(s, Range) else s.values for s in self.dimensions.values()]
+        """Combinations that together contain both ends of every range and every value of every
+        list.
+        """
+        ends = [
+            (s.low, s.high) if isinstance(s, Range) else s.values for s in self.dimensions.values()
+        ]
         for at in range(max(map(len, ends))):
-            yield {name: own[min(at, len(own) - 1)] for name, own in zip(self.dimensions, ends, strict=True)}
+            yield {
+                name: own[min(at, len(own) - 1)]
+                for name, own in zip(self.dimensions, ends, strict=True)
+            }
 
     def grid(self) -> list[dict[str, Value]]:
         """All combinations if every setting is a list, otherwise an empty list."""
         lists = [s.values for s in self.dimensions.values() if isinstance(s, Choices)]
         if len(lists) < len(self.dimensions):
             return []
-        return [dict(zip(self.dimensions, chosen, strict=True)) for chosen in itertools.product(*lists)]
+        return [
+            dict(zip(self.dimensions, chosen, strict=True)) for chosen in itertools.product(*lists)
+        ]
 
 
 def space_of(method: str, searches: Sequence[str] = ()) -> Space:
-    """The search space of a notation, and of settings given separately, as `q=0.1..10` or `parity.p=0.1,0.5`."""
+    """The search space of a notation, and of settings given separately, as `q=0.1..10` or
+    `parity.p=0.1,0.5`.
+    """
     wanted = parse_list(method)
-    require(len(wanted) == 1, f"Exactly one method can be tuned at a time, got {len(wanted)} in {method!r}.")
+    require(
+        len(wanted) == 1,
+        f"Exactly one method can be tuned at a time, got {len(wanted)} in {method!r}.",
+    )
     composition = wanted[0]
     for text in searches:
         composition = _add_search(composition, text)
@@ -93,7 +113,11 @@ def space_of(method: str, searches: Sequence[str] = ()) -> Space:
         for key, value in part.settings.items()
         if (found := _search(at, part, key, value)) is not None
     }
-    require(bool(dimensions), f"{show(composition)} has no setting to search. {FORM}; several values are a list, such as q=[0, 1, 5].")
+    require(
+        bool(dimensions),
+        f"{show(composition)} has no setting to search. {FORM}; several values are a list, such as"
+        " q=[0, 1, 5].",
+    )
     return Space(composition, dimensions)
 
 
@@ -104,21 +128,36 @@ def _name(at: int, part: Part, key: str) -> str:
 def _add_search(composition: Composition, text: str) -> Composition:
     """A composition with one more search, or with another search of a setting that it has."""
     name, equals, value = (piece.strip() for piece in text.partition("="))
-    require(bool(name and equals and value), f"--search is written NAME=VALUES, such as q=0.001..10:log or q=0,1,5, got {text!r}.")
+    require(
+        bool(name and equals and value),
+        f"--search is written NAME=VALUES, such as q=0.001..10:log or q=0,1,5, got {text!r}.",
+    )
     where, dot, key = name.rpartition(".")
     names = [part.name for part in composition]
     if dot and where not in names[1:]:
-        raise unknown("part", where, names[1:]) if names[1:] else ValueError(f"{names[0]} has no part {where!r}; write +{where} after it.")
+        raise (
+            unknown("part", where, names[1:])
+            if names[1:]
+            else ValueError(f"{names[0]} has no part {where!r}; write +{where} after it.")
+        )
     at = names.index(where, 1) if dot else 0
     listed = f"[{value}]" if "," in value and not value.startswith("[") else value
     (read,) = parse(f"search(value={listed})")
     part = composition[at]
-    return (*composition[:at], Part(part.name, {**part.settings, key: read.settings["value"]}), *composition[at + 1 :])
+    return (
+        *composition[:at],
+        Part(part.name, {**part.settings, key: read.settings["value"]}),
+        *composition[at + 1 :],
+    )
 
 
 def _search(at: int, part: Part, key: str, value: Value) -> Range | Choices | None:
     where = f"{part.name}: {key}"
-    ranged = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, str) and ".." in v]
+    ranged = [
+        v
+        for v in (value if isinstance(value, list) else [value])
+        if isinstance(v, str) and ".." in v
+    ]
     if isinstance(value, list) and not _is_list_setting(at, part, key):
         require(not ranged, f"{where} must be a range or a list of values, got both in {value}.")
         require(bool(value), f"{where} must list at least one value.")
@@ -129,11 +168,18 @@ def _search(at: int, part: Part, key: str, value: Value) -> Range | Choices | No
 def _is_list_setting(at: int, part: Part, key: str) -> bool:
     """Whether the value of a setting is a list itself, as multi-q's q."""
     method = METHODS.get(part.name) if at == 0 else None
-    return bool(method and method.combine and key in method.settings and isinstance(method.settings[key].default, list))
+    return bool(
+        method
+        and method.combine
+        and key in method.settings
+        and isinstance(method.settings[key].default, list)
+    )
 
 
 def _default(at: int, part: Part, key: str) -> Any:
-    """The default of a setting, or 0.0 if it is unknown here; building the method then reports the mistake."""
+    """The default of a setting, or 0.0 if it is unknown here; building the method then reports the
+    mistake.
+    """
     if at == 0:
         known = METHODS[part.name].settings if part.name in METHODS else {}
     else:
@@ -148,19 +194,30 @@ def _default(at: int, part: Part, key: str) -> Any:
 def _range(where: str, text: str, default: Any) -> Range:
     match = re.fullmatch(r"(?P<low>[^:]+?)\.\.(?P<high>[^:]+)(?P<kind>:log)?", text)
     try:
-        low, high = (float(match[end]) for end in ("low", "high")) if match else (math.nan, math.nan)
+        low, high = (
+            (float(match[end]) for end in ("low", "high")) if match else (math.nan, math.nan)
+        )
     except ValueError:
         low = high = math.nan
-    require(math.isfinite(low) and math.isfinite(high), f"{where} cannot be read. {FORM}, got {text!r}.")
+    require(
+        math.isfinite(low) and math.isfinite(high), f"{where} cannot be read. {FORM}, got {text!r}."
+    )
     assert match is not None
-    require(not isinstance(default, str | bool), f"{where} is not a number and cannot have a range. List its values, such as [{default}].")
+    require(
+        not isinstance(default, str | bool),
+        f"{where} is not a number and cannot have a range. List its values, such as [{default}].",
+    )
     require(low < high, f"{where} must go from the lower to the higher number, got {text}.")
     log, whole = bool(match["kind"]), isinstance(default, int)
     require(
         low > 0 or not log,
-        f"{where} must start above 0 to be searched on a logarithmic scale, got {text}. Omit :log, or raise the lower end.",
+        f"{where} must start above 0 to be searched on a logarithmic scale, got {text}. Omit :log,"
+        " or raise the lower end.",
     )
-    require(not whole or (low.is_integer() and high.is_integer()), f"{where} must be whole numbers, got {text}.")
+    require(
+        not whole or (low.is_integer() and high.is_integer()),
+        f"{where} must be whole numbers, got {text}.",
+    )
     return Range(int(low), int(high), log, whole) if whole else Range(low, high, log, whole)
 
 
@@ -173,7 +230,9 @@ SAMPLERS = {"grid": "every combination", "tpe": "tree-structured Parzen estimato
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuningPlan:
-    """What is searched, the objectives, and the plan that all trials share. The number of trials is not part of it."""
+    """What is searched, the objectives, and the plan that all trials share. The number of trials is
+    not part of it.
+    """
 
     shared: Plan  # its methods are filled in batch by batch
     method: str
@@ -187,9 +246,15 @@ class TuningPlan:
     def __post_init__(self) -> None:
         for name in (*self.objectives, self.keep):
             _check_metric(name)
-        require(len(set(self.objectives)) == len(self.objectives), f"Objectives must differ, got {', '.join(self.objectives)}.")
+        require(
+            len(set(self.objectives)) == len(self.objectives),
+            f"Objectives must differ, got {', '.join(self.objectives)}.",
+        )
         require(bool(self.objectives), "At least one objective is needed, got none.")
-        require(self.within is None or self.within >= 0, f"within must be at least 0 points, got {self.within}.")
+        require(
+            self.within is None or self.within >= 0,
+            f"within must be at least 0 points, got {self.within}.",
+        )
         require(self.batch >= 1, f"batch must be at least 1 trial, got {self.batch}.")
 
     @property
@@ -201,31 +266,48 @@ class TuningPlan:
         return space_of(self.method)
 
     def check(self) -> None:
-        """Build the methods at the corners of the space, so that mistakes are reported before anything is written."""
+        """Build the methods at the corners of the space, so that mistakes are reported before
+        anything is written.
+        """
         baseline = dataclasses.replace(self.shared, methods=(self.baseline,)).variants()
-        require(len(baseline) == 1, f"The baseline must be one method without a sweep, got {self.baseline!r}.")
+        require(
+            len(baseline) == 1,
+            f"The baseline must be one method without a sweep, got {self.baseline!r}.",
+        )
         for values in self.space.grid() if self.sampler == "grid" else self.space.corners():
             dataclasses.replace(self.shared, methods=(self.space.method(values),)).variants()
 
     def trials_together(self, methods: Sequence[str]) -> Plan:
         """The plan of a batch: without test rows, and evaluated after the last round only."""
         data = {**self.shared.data, HIDE_TEST: True}
-        return dataclasses.replace(self.shared, methods=tuple(methods), data=data, evaluate_every=self.shared.rounds)
+        return dataclasses.replace(
+            self.shared, methods=tuple(methods), data=data, evaluate_every=self.shared.rounds
+        )
 
     def final(self, chosen: str) -> Plan:
         """The plan of the chosen method and the baseline, with all rows."""
-        return dataclasses.replace(self.shared, methods=tuple(dict.fromkeys((self.baseline, chosen))))
+        return dataclasses.replace(
+            self.shared, methods=tuple(dict.fromkeys((self.baseline, chosen)))
+        )
 
     def to_json(self) -> str:
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "shared"}
-        return json.dumps({"schema": SCHEMA, **fields, "shared": json.loads(self.shared.to_json())}, indent=2, sort_keys=True)
+        fields = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "shared"
+        }
+        return json.dumps(
+            {"schema": SCHEMA, **fields, "shared": json.loads(self.shared.to_json())},
+            indent=2,
+            sort_keys=True,
+        )
 
     @staticmethod
     def from_json(text: str) -> "TuningPlan":
         fields = read_fields(text)
         try:
             shared = Plan.from_json(json.dumps(fields.pop("shared")))
-            return TuningPlan(**{**fields, "objectives": tuple(fields["objectives"])}, shared=shared)
+            return TuningPlan(
+                **{**fields, "objectives": tuple(fields["objectives"])}, shared=shared
+            )
         except (TypeError, KeyError) as error:
             raise ValueError(f"This is not a search of evenly: {error}.") from None
 
@@ -248,13 +330,17 @@ def plan_tuning(
     seeds: int = 3,
     **shared: Any,
 ) -> tuple[TuningPlan, int]:
-    """The plan of a search and its number of trials. `shared` holds further fields of `Plan`: model, sampling, training, dropout."""
+    """The plan of a search and its number of trials. `shared` holds further fields of `Plan`:
+    model, sampling, training, dropout.
+    """
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}.")
     space = space_of(method, searches)
     sampler, number = length_of(space, trials)
     plan = TuningPlan(
-        shared=Plan(name="tune", data=data, methods=(), rounds=rounds, seeds=tuple(range(seeds)), **shared),
+        shared=Plan(
+            name="tune", data=data, methods=(), rounds=rounds, seeds=tuple(range(seeds)), **shared
+        ),
         method=show(space.composition),
         baseline=show(parse(baseline)) if baseline else baseline_of(space),
         objectives=tuple(objectives),
@@ -268,11 +354,16 @@ def plan_tuning(
 
 
 def source_of(data: str | dict[str, Any]) -> dict[str, Any]:
-    """The `data` of a plan from the name of a data set with its settings. The source of a table is returned unchanged."""
+    """The `data` of a plan from the name of a data set with its settings. The source of a table is
+    returned unchanged.
+    """
     if isinstance(data, dict):
         return data
     if is_table(data):
-        raise ValueError(f"A table such as {data!r} needs its columns: give data=evenly.datasets.load.table_source(...).")
+        raise ValueError(
+            f"A table such as {data!r} needs its columns: give"
+            " data=evenly.datasets.load.table_source(...)."
+        )
     part = parse_one(data, "data set")
     return {"name": part.name, **part.settings}
 
@@ -283,12 +374,20 @@ def baseline_of(space: Space) -> str:
     if "q" not in space.dimensions:
         return "fedavg"
     fixed = {key: value for key, value in head.settings.items() if key not in space.dimensions}
-    parts = (Part(part.name, {k: v for k, v in part.settings.items() if f"{part.name}.{k}" not in space.dimensions}) for part in rest)
+    parts = (
+        Part(
+            part.name,
+            {k: v for k, v in part.settings.items() if f"{part.name}.{k}" not in space.dimensions},
+        )
+        for part in rest
+    )
     return show((Part(head.name, {"q": 0, **fixed}), *parts))
 
 
 def length_of(space: Space, trials: int | None) -> tuple[str, int]:
-    """The sampler and the number of trials: a grid if it has no more combinations than trials were asked for."""
+    """The sampler and the number of trials: a grid if it has no more combinations than trials were
+    asked for.
+    """
     require(trials is None or trials >= 1, f"trials must be at least 1, got {trials}.")
     combinations = len(space.grid())
     if combinations and combinations <= (TRIALS if trials is None else trials):
@@ -297,7 +396,9 @@ def length_of(space: Space, trials: int | None) -> tuple[str, int]:
 
 
 def margin_of(objectives: Sequence[str], within: float | None) -> float | None:
-    """The margin: `within` if given (infinite: none), one point for one objective, none for several."""
+    """The margin: `within` if given (infinite: none), one point for one objective, none for
+    several.
+    """
     if within is None:
         return MARGIN if len(objectives) == 1 else None
     return None if within == float("inf") else within
@@ -308,4 +409,7 @@ def _check_metric(name: str) -> None:
         raise unknown("metric", name, EVERY_METRIC)
     if EVERY_METRIC[name].better == 0:
         hint = f" Use {name}_abs." if f"{name}_abs" in EVERY_METRIC else ""
-        raise ValueError(f"{name} cannot be an objective, because neither a higher nor a lower value is better.{hint}")
+        raise ValueError(
+            f"{name} cannot be an objective, because neither a higher nor a lower value is"
+            f" better.{hint}"
+        )

@@ -1,4 +1,5 @@
-"""Code that runs on the machines of a cluster: training of one program, and the board that collects progress.
+"""Code that runs on the machines of a cluster: training of one program, and the board that collects
+progress.
 
 Heavy modules are imported when a program is trained, because the board has a process of its own.
 """
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 TELL_SECONDS = 0.25  # between two messages to the board
 MOST_BYTES = 2**22  # of evaluations that are told on the way; larger ones come with the result
 
-_latest: "dict[tuple[str, int], SeedSetting]" = {}  # the data of the latest job; the next is often of the same seed
+# the data of the latest job; the next is often of the same seed
+_latest: "dict[tuple[str, int], SeedSetting]" = {}
 
 
 class WorkerStoppedError(Exception):
@@ -30,7 +32,9 @@ class WorkerStoppedError(Exception):
 
 
 class Job(NamedTuple):
-    """The data that a worker receives: plan, program and the user's plugins. A table of the user is sent separately."""
+    """The data that a worker receives: plan, program and the user's plugins. A table of the user is
+    sent separately.
+    """
 
     plan: str  # as JSON
     program: "Program"
@@ -101,10 +105,14 @@ def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any)
         reporter.progress(0, plan.rounds)
         _check_versions(job.versions)
         load_planned(plan.plugins, job.plugins)
-        setting, checkpoint = _setting(plan, job.program.seed, table), _checkpoint(plan, job.program)
+        setting, checkpoint = (
+            _setting(plan, job.program.seed, table),
+            _checkpoint(plan, job.program),
+        )
         result = run_job(
-            plan, job.program, setting, progress=reporter.progress, observe=reporter.observe if job.observed else None,
-            checkpoint=checkpoint, models=job.models,
+            plan, job.program, setting, progress=reporter.progress,
+            observe=reporter.observe if job.observed else None, checkpoint=checkpoint,
+            models=job.models,
         )  # fmt: skip
     except ValueError as error:
         error.add_note(platform.node())  # the driver names the machine in its message
@@ -136,14 +144,19 @@ def _setting(plan: "Plan", seed: int, table: "np.ndarray | None") -> "SeedSettin
             _latest[key] = setting_of(plan, seed)
         else:
             with tempfile.TemporaryDirectory(prefix="evenly-") as folder:
-                path = Path(folder) / Path(plan.data["path"]).name  # results are named after the file
+                # results are named after the file
+                path = Path(folder) / Path(plan.data["path"]).name
                 path.write_bytes(table.tobytes())
-                _latest[key] = setting_of(dataclasses.replace(plan, data={**plan.data, "path": str(path)}), seed)
+                _latest[key] = setting_of(
+                    dataclasses.replace(plan, data={**plan.data, "path": str(path)}), seed
+                )
     return _latest[key]
 
 
 def _checkpoint(plan: "Plan", program: "Program") -> Path | None:
-    """The checkpoint file of a program in the user's cache folder, or None if the folder cannot be written."""
+    """The checkpoint file of a program in the user's cache folder, or None if the folder cannot be
+    written.
+    """
     from evenly.datasets.files import cache_folder
     from evenly.experiment.folder import slug
 
@@ -161,6 +174,7 @@ def _check_versions(wanted: dict[str, str]) -> None:
     for name, here in versions().items():
         if here != wanted[name]:
             raise ValueError(
-                f"All machines of a cluster must have the same versions, because other versions give other results: {name} is "
-                f"{wanted[name]} where the experiment was started, but {here} on a worker. Install the same version on the worker."
+                "All machines of a cluster must have the same versions, because other versions"
+                f" give other results: {name} is {wanted[name]} where the experiment was started,"
+                f" but {here} on a worker. Install the same version on the worker."
             )

@@ -1,4 +1,5 @@
-"""Deployments with Flower: every method as a strategy, and clients for JAX, PyTorch and scikit-learn.
+"""Deployments with Flower: every method as a strategy, and clients for JAX, PyTorch and
+scikit-learn.
 
 from evenly.flower import strategy
 
@@ -9,14 +10,21 @@ from importlib import import_module, util
 from typing import TYPE_CHECKING, Any
 
 if util.find_spec("flwr") is None:
-    raise ImportError('evenly.flower needs Flower, which is not installed. Install it with: pip install "evenly[flower]"')
+    raise ImportError(
+        "evenly.flower needs Flower, which is not installed. Install it with: pip install"
+        ' "evenly[flower]"'
+    )
 
 if TYPE_CHECKING:
     from evenly.flower.adapter import strategy as strategy
     from evenly.flower.caps import Caps as Caps
     from evenly.flower.roster import first_arrays as first_arrays
 
-_HOME = {"Caps": "evenly.flower.caps", "first_arrays": "evenly.flower.roster", "strategy": "evenly.flower.adapter"}
+_HOME = {
+    "Caps": "evenly.flower.caps",
+    "first_arrays": "evenly.flower.roster",
+    "strategy": "evenly.flower.adapter",
+}
 
 __all__ = [*_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 

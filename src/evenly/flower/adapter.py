@@ -1,8 +1,8 @@
 """The Flower strategy that runs any algorithm.
 
-In every round it draws the cohort that the simulator would draw, sends the model, reads signals from the replies, computes
-coefficients with the algorithm's rule, sums the updates and moves the model. It contains no code for particular methods: the
-parts of an algorithm declare what it needs.
+In every round it draws the cohort that the simulator would draw, sends the model, reads signals
+from the replies, computes coefficients with the algorithm's rule, sums the updates and moves the
+model. It contains no code for particular methods: the parts of an algorithm declare what it needs.
 """
 
 import logging
@@ -22,10 +22,24 @@ from evenly.flower import two_phase as two_phases
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.caps import Caps
 from evenly.flower.checks import replies_to
-from evenly.flower.lifecycle import RunningDeployment, cluster_clients, lock_folder, open_deployment, with_fraction
+from evenly.flower.lifecycle import (
+    RunningDeployment,
+    cluster_clients,
+    lock_folder,
+    open_deployment,
+    with_fraction,
+)
 from evenly.flower.messages import DeploymentState, RoundRequest, TrainingReplies
 from evenly.flower.recorder import read_metrics, write_metrics
-from evenly.flower.roster import Adding, Average, DeploymentSetting, Drawing, Options, algorithm_of, notation_of
+from evenly.flower.roster import (
+    Adding,
+    Average,
+    DeploymentSetting,
+    Drawing,
+    Options,
+    algorithm_of,
+    notation_of,
+)
 from evenly.flower.two_phase import Measurement
 from evenly.records import require
 from evenly.types import Algorithm, Rule, Seeds, Several, Task
@@ -60,48 +74,59 @@ def strategy(
 ) -> "FairStrategy":
     """Return a Flower strategy that runs an algorithm on real clients.
 
-    Options that Flower's `FedAvg` also has mean the same here. In every round the strategy draws the cohort that a simulation with
-    the same seeds would draw, sends the model, and aggregates the replies by the algorithm's rule.
+    Options that Flower's `FedAvg` also has mean the same here. In every round the strategy draws
+    the cohort that a simulation with the same seeds would draw, sends the model, and aggregates the
+    replies by the algorithm's rule.
 
     Args:
-        algorithm: Notation such as ``"fairfed(metric=eod)+reweigh"``, an `Algorithm`, or a rule such as ``QFedAvg(q=1.0)``.
+        algorithm: Notation such as ``"fairfed(metric=eod)+reweigh"``, an `Algorithm`, or a rule
+            such as ``QFedAvg(q=1.0)``.
         task: If given, the initial arrays are checked to be a model of this task.
         seeds: Seeds for cohorts, batches and models. Defaults to zeros.
-        folder: Where to keep every round. A server that is started again with the same folder resumes after the last complete
-            round, and ``evenly report FOLDER`` writes the report.
-        introduce: Whether to request a census from clients even if the method does not need one. The report then shows the names
-            and groups of clients.
-        fraction_train: Share of the clients that train in a round, drawn uniformly. Without it, the sampling in the notation
-            decides; without that, all clients train.
+        folder: Where to keep every round. A server that is started again with the same folder
+            resumes after the last complete round, and ``evenly report FOLDER`` writes the report.
+        introduce: Whether to request a census from clients even if the method does not need one.
+            The report then shows the names and groups of clients.
+        fraction_train: Share of the clients that train in a round, drawn uniformly. Without it, the
+            sampling in the notation decides; without that, all clients train.
         fraction_evaluate: Share of the connected clients that evaluate the model after each round.
-        min_train_nodes: Smallest number of usable replies in a round. With fewer, the run stops with the reasons.
+        min_train_nodes: Smallest number of usable replies in a round. With fewer, the run stops
+            with the reasons.
         min_evaluate_nodes: Smallest number of clients that evaluate.
         min_available_nodes: Number of connected clients to wait for before the first round.
-        caps: Bounds on the numbers that clients report and on their coefficients. See :class:`evenly.flower.Caps`.
+        caps: Bounds on the numbers that clients report and on their coefficients. See
+            :class:`evenly.flower.Caps`.
         weighted_by_key: Metric that holds a client's number of training rows.
         arrayrecord_key: Name of the array record in messages.
         configrecord_key: Name of the config record in messages.
-        train_metrics_aggr_fn: Averages the metrics of training replies. Defaults to a mean weighted by training rows.
+        train_metrics_aggr_fn: Averages the metrics of training replies. Defaults to a mean weighted
+            by training rows.
         evaluate_metrics_aggr_fn: Averages the metrics of evaluation replies, likewise.
-        two_phase: Whether clients first measure, receive their coefficient, and then send coefficient times update, so that the
-            server needs only the sum. A function in place of True computes the sum, for example of masked updates.
-        max_reply_bytes: Largest size of a reply. Larger replies are left out. By default it follows from the size of the model.
+        two_phase: Whether clients first measure, receive their coefficient, and then send
+            coefficient times update, so that the server needs only the sum. A function in place of
+            True computes the sum, for example of masked updates.
+        max_reply_bytes: Largest size of a reply. Larger replies are left out. By default it follows
+            from the size of the model.
 
     Returns:
         A strategy for ``ServerApp``: call ``start(grid, initial_arrays, num_rounds=...)``.
 
     Raises:
-        ValueError: If the notation is not valid, stands for several runs, or cannot run in two phases.
+        ValueError: If the notation is not valid, stands for several runs, or cannot run in two
+            phases.
 
     Example:
         >>> from evenly.flower import strategy
         >>> strategy("q-fedavg(q=1)", min_available_nodes=3).reply_metrics
         ['num-examples', 'loss']
     """
-    require(max_reply_bytes is None or max_reply_bytes > 0, f"max_reply_bytes must be None or above 0, got {max_reply_bytes}.")
+    require(
+        max_reply_bytes is None or max_reply_bytes > 0,
+        f"max_reply_bytes must be None or above 0, got {max_reply_bytes}.",
+    )
     options = Options(
-        seeds or Seeds(), caps, introduce, fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
-        weighted_by_key, arrayrecord_key, configrecord_key,
+        seeds or Seeds(), caps, introduce, fraction_train, fraction_evaluate, min_train_nodes,
+        min_evaluate_nodes, min_available_nodes, weighted_by_key, arrayrecord_key, configrecord_key,
         train_metrics_aggr_fn or messages.average_metrics,
         evaluate_metrics_aggr_fn or messages.average_metrics,
         (two_phases.plain_sum if two_phase else None) if isinstance(two_phase, bool) else two_phase,
@@ -123,7 +148,9 @@ class StartArguments(NamedTuple):
     evaluate_fn: Evaluate | None
 
     def evaluate_on_server(self, number: int) -> None:
-        """Evaluate the model on the server, if the user gave a function for it, and keep the metrics."""
+        """Evaluate the model on the server, if the user gave a function for it, and keep the
+        metrics.
+        """
         metrics = None if self.evaluate_fn is None else self.evaluate_fn(number, self.result.arrays)
         if metrics is not None:
             LOG.info("\t└──> On the server: %s", dict(metrics))
@@ -133,7 +160,14 @@ class StartArguments(NamedTuple):
 class FairStrategy(Strategy):
     """Strategy that `strategy` returns. It implements Flower's `Strategy`."""
 
-    def __init__(self, algorithm: Algorithm, options: Options, *, folder: Path | None = None, task: Task | None = None) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        options: Options,
+        *,
+        folder: Path | None = None,
+        task: Task | None = None,
+    ) -> None:
         self.algorithm, self.options = algorithm, options
         self._folder, self._task = folder, task
         self._deployment: RunningDeployment | None = None
@@ -148,7 +182,9 @@ class FairStrategy(Strategy):
 
     # Methods that Flower calls in every round.
 
-    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
         """Draw the cohort and return the messages to its connected clients."""
         deployment = self._begin(arrays, config, grid)
         self._since = time.monotonic()
@@ -159,84 +195,161 @@ class FairStrategy(Strategy):
         connected = self._wait_for_cohort(grid, cohort)
         needs = messages.needs_of(setting, current)
         self._request = RoundRequest(server_round, cohort, connected, needs)
-        LOG.info("configure_train: %d of %d clients chosen, %d connected", len(self._request.chosen), setting.roll.clients, len(connected))
-        sending = partial(messages.to_clients, number=server_round, config=config, arrays=self._trained_record(setting, current))
+        LOG.info(
+            "configure_train: %d of %d clients chosen, %d connected",
+            len(self._request.chosen),
+            setting.roll.clients,
+            len(connected),
+        )
+        sending = partial(
+            messages.to_clients,
+            number=server_round,
+            config=config,
+            arrays=self._trained_record(setting, current),
+        )
         if self.options.two_phase is None:
             return sending(MessageType.TRAIN, setting, current, clients=connected)
-        replies = replies_to(grid, sending(wire.MEASURE, setting, current, clients=connected), self._timeout)
+        replies = replies_to(
+            grid, sending(wire.MEASURE, setting, current, clients=connected), self._timeout
+        )
         measurement = self._measure(self._request, replies)
         self._measurement, self._request = measurement, two_phases.sum_request(setting, measurement)
         coefficients = two_phases.sum_configs(measurement, self._request)
-        return sending(MessageType.TRAIN, setting, current, clients=coefficients, coefficients=coefficients)
+        return sending(
+            MessageType.TRAIN, setting, current, clients=coefficients, coefficients=coefficients
+        )
 
     def _measure(self, request: RoundRequest, replies: Iterable[Message]) -> Measurement:
         """Compute coefficients from the replies to the first half of a two-phase round."""
         deployment, chance = self._running(), self._draw().chance(request.number - 1)
-        measurement = two_phases.weigh_measurements(deployment.setting, deployment.state, request, replies, chance)
+        measurement = two_phases.weigh_measurements(
+            deployment.setting, deployment.state, request, replies, chance
+        )
         self._enough(request, measurement.replies)
         return measurement
 
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate the replies: return the next model, and metrics averaged by training rows."""
         request, deployment = self._request, self._running()
         if request is None or request.number != server_round:
-            raise ValueError(f"Round {server_round} was not configured. Call configure_train first.")
+            raise ValueError(
+                f"Round {server_round} was not configured. Call configure_train first."
+            )
         setting, current, measurement = deployment.setting, deployment.state, self._measurement
         usable = messages.read_replies(setting, request, replies)
         self._enough(request, usable)
         if measurement is None:
             outcome, after, usable = self._from_models(request, usable)
         else:
-            outcome, after, usable = two_phases.finish_round(setting, current, measurement, request, usable)
+            outcome, after, usable = two_phases.finish_round(
+                setting, current, measurement, request, usable
+            )
             request = measurement.request
-        self._request, self._measurement, self._served = None, None, messages.served_record(setting, after)
-        seconds, down = time.monotonic() - self._since, float(self._served.count_bytes()) * (1 if measurement is None else 2)
+        self._request, self._measurement, self._served = (
+            None,
+            None,
+            messages.served_record(setting, after),
+        )
+        seconds, down = (
+            time.monotonic() - self._since,
+            float(self._served.count_bytes()) * (1 if measurement is None else 2),
+        )
         deployment.record_training(request, usable, outcome, after, seconds=seconds, download=down)
-        return self._served, self.options.train_metrics_aggr_fn(usable.contents, self.options.weighted_by_key)
+        return self._served, self.options.train_metrics_aggr_fn(
+            usable.contents, self.options.weighted_by_key
+        )
 
-    def _from_models(self, request: RoundRequest, usable: TrainingReplies) -> tuple[RoundResult, DeploymentState, TrainingReplies]:
+    def _from_models(
+        self, request: RoundRequest, usable: TrainingReplies
+    ) -> tuple[RoundResult, DeploymentState, TrainingReplies]:
         """Aggregate the models of a one-phase round."""
         deployment = self._running()
         setting, current = deployment.setting, deployment.state
-        parts = {k: wire.split_model(setting.form, r.arrays) for k, r in usable.replies.items() if r.arrays is not None}
+        parts = {
+            k: wire.split_model(setting.form, r.arrays)
+            for k, r in usable.replies.items()
+            if r.arrays is not None
+        }
         signals = messages.signals_of(
-            setting.algorithm, current.state, request.cohort, usable.replies, self._draw().chance(request.number - 1)
+            setting.algorithm,
+            current.state,
+            request.cohort,
+            usable.replies,
+            self._draw().chance(request.number - 1),
         )
         trained = [parts[k].model if k in parts else None for k in request.cohort.tolist()]
-        outcome = aggregation.one_round(setting.algorithm, current.state, signals, trained, self.options.caps)
-        counted = {int(k) for k, came_back in zip(request.cohort, outcome.counted, strict=True) if came_back}
-        weights = np.array([outcome.coefficients[request.cohort == k].sum() for k in sorted(counted)])
-        carried = wire.average_carried(current.carried, [parts[k].carried for k in sorted(counted)], weights)
-        return outcome, DeploymentState(outcome.state, carried), messages.leave_out_broken(setting, request, usable, counted)
+        outcome = aggregation.one_round(
+            setting.algorithm, current.state, signals, trained, self.options.caps
+        )
+        counted = {
+            int(k)
+            for k, came_back in zip(request.cohort, outcome.counted, strict=True)
+            if came_back
+        }
+        weights = np.array(
+            [outcome.coefficients[request.cohort == k].sum() for k in sorted(counted)]
+        )
+        carried = wire.average_carried(
+            current.carried, [parts[k].carried for k in sorted(counted)], weights
+        )
+        return (
+            outcome,
+            DeploymentState(outcome.state, carried),
+            messages.leave_out_broken(setting, request, usable, counted),
+        )
 
     def _enough(self, request: RoundRequest, usable: TrainingReplies) -> None:
         deployment = self._running()
         try:
             messages.require_enough(deployment.setting, request, usable)
         except ValueError:
-            deployment.recorder.record_left_out(usable.left_out)  # so that the report names the clients that are missing
+            # so that the report names the clients that are missing
+            deployment.recorder.record_left_out(usable.left_out)
             raise
 
-    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
         """Return the messages to the clients that evaluate the served model."""
         self._since = time.monotonic()
         deployment, options = self._running(), self.options
         present = sorted(self._connected(grid)) if options.fraction_evaluate > 0 else []
         count = max(int(len(present) * options.fraction_evaluate), options.min_evaluate_nodes)
-        chosen = self._draw().evaluated(server_round, np.array(present, np.int32), count) if present else np.zeros(0, np.int32)
+        chosen = (
+            self._draw().evaluated(server_round, np.array(present, np.int32), count)
+            if present
+            else np.zeros(0, np.int32)
+        )
         self._request = RoundRequest(server_round, chosen, tuple(chosen.tolist()), phase="evaluate")
-        sending = partial(messages.to_clients, number=server_round, clients=chosen.tolist(), config=config, arrays=arrays)
+        sending = partial(
+            messages.to_clients,
+            number=server_round,
+            clients=chosen.tolist(),
+            config=config,
+            arrays=arrays,
+        )
         return sending(MessageType.EVALUATE, deployment.setting, deployment.state)
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
         """Record the evaluation, write the round, and return metrics averaged by rows."""
         request, deployment = self._request, self._running()
         if request is None or request.number != server_round or request.phase != "evaluate":
-            raise ValueError(f"The evaluation of round {server_round} was not configured. Call configure_evaluate first.")
+            raise ValueError(
+                f"The evaluation of round {server_round} was not configured. Call"
+                " configure_evaluate first."
+            )
         found = messages.read_evaluations(deployment.setting, request, replies)
         self._request = None
         deployment.record_evaluation(server_round, found, seconds=time.monotonic() - self._since)
-        return self.options.evaluate_metrics_aggr_fn(found.contents, self.options.weighted_by_key) if found.contents else None
+        return (
+            self.options.evaluate_metrics_aggr_fn(found.contents, self.options.weighted_by_key)
+            if found.contents
+            else None
+        )
 
     def summary(self) -> None:
         """Log the settings of the run."""
@@ -244,27 +357,49 @@ class FairStrategy(Strategy):
         LOG.info("\t├──> Method: %s", notation_of(with_fraction(self.algorithm, options)))
         LOG.info("\t├──> Clients reply with: arrays, %s", ", ".join(self.reply_metrics))
         if options.two_phase is not None:
-            LOG.info("\t├──> In two phases: metrics to %r, then arrays multiplied by %r", wire.MEASURE, wire.COEFFICIENT)
-        LOG.info("\t├──> Nodes: at least %d connected, %d in a round", options.min_available_nodes, options.min_train_nodes)
-        LOG.info("\t└──> Evaluated by a share of %.2f of the connected clients", options.fraction_evaluate)
+            LOG.info(
+                "\t├──> In two phases: metrics to %r, then arrays multiplied by %r",
+                wire.MEASURE,
+                wire.COEFFICIENT,
+            )
+        LOG.info(
+            "\t├──> Nodes: at least %d connected, %d in a round",
+            options.min_available_nodes,
+            options.min_train_nodes,
+        )
+        LOG.info(
+            "\t└──> Evaluated by a share of %.2f of the connected clients",
+            options.fraction_evaluate,
+        )
 
     @property
     def reply_metrics(self) -> list[str]:
         """Names of the metrics that a reply to "train" must contain."""
-        return [self.options.weighted_by_key, *(wire.SIGNALS[need] for need in sorted(self.algorithm.rule.needs & wire.SIGNALS.keys()))]
+        return [
+            self.options.weighted_by_key,
+            *(
+                wire.SIGNALS[need]
+                for need in sorted(self.algorithm.rule.needs & wire.SIGNALS.keys())
+            ),
+        ]
 
     @property
     def history(self) -> RunningDeployment:
-        """The running deployment. `history.recorder.trace()` is a trace like that of a simulation."""
+        """The running deployment. `history.recorder.trace()` is a trace like that of a
+        simulation.
+        """
         return self._running()
 
     # The run as a whole.
 
     def start(
-        self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, timeout: float = TIMEOUT,
-        train_config: ConfigRecord | None = None, evaluate_config: ConfigRecord | None = None, evaluate_fn: Evaluate | None = None,
+        self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3,
+        timeout: float = TIMEOUT, train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None, evaluate_fn: Evaluate | None = None,
     ) -> Result:  # fmt: skip
-        """Run all rounds, like Flower's own strategies. With a folder, completed rounds are not repeated."""
+        """Run all rounds, like Flower's own strategies. With a folder, completed rounds are not
+        repeated.
+        """
         self._timeout, self._rounds = timeout, num_rounds
         self._deployment, self._request, self._measurement, self._served = (
             None,
@@ -277,7 +412,9 @@ class FairStrategy(Strategy):
         self.summary()
         with lock_folder(self._folder):
             train, evaluate = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
-            return self._run_all(StartArguments(grid, Result(), train, evaluate, evaluate_fn), initial_arrays)
+            return self._run_all(
+                StartArguments(grid, Result(), train, evaluate, evaluate_fn), initial_arrays
+            )
 
     def _run_all(self, run: StartArguments, initial_arrays: ArrayRecord) -> Result:
         rule, num_rounds, result = self.algorithm.rule, self._rounds, run.result
@@ -285,7 +422,9 @@ class FairStrategy(Strategy):
         try:
             if self._folder is not None:
                 read_metrics(self._folder, result, deployment.done)
-            result.arrays = initial_arrays if deployment.done == 0 else self._last_served(deployment)
+            result.arrays = (
+                initial_arrays if deployment.done == 0 else self._last_served(deployment)
+            )
             if deployment.done == 0:
                 run.evaluate_on_server(0)
             for number in range(deployment.done + 1, num_rounds + 1):
@@ -296,7 +435,9 @@ class FairStrategy(Strategy):
                 self._everybody = True
                 self._one_round(num_rounds + 1, run)
         except BaseException as error:
-            deployment.recorder.end("stopped" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
+            deployment.recorder.end(
+                "stopped" if isinstance(error, KeyboardInterrupt) else "failed", str(error)
+            )
             raise
         deployment.recorder.end()
         return result
@@ -324,16 +465,24 @@ class FairStrategy(Strategy):
             return self._deployment
         if self._task is not None:
             wire.require_task(arrays, self.algorithm, self._task, self.options.seeds)
-        made = open_deployment(self.algorithm, self.options, arrays, config=config, grid=grid, timeout=self._timeout)
+        made = open_deployment(
+            self.algorithm, self.options, arrays, config=config, grid=grid, timeout=self._timeout
+        )
         self._deployment = deployment = RunningDeployment(made, self._folder, rounds=self._rounds)
         self.algorithm = deployment.setting.algorithm
-        self._drawing = Drawing(self.algorithm.select, deployment.setting.census, self.options.seeds)
+        self._drawing = Drawing(
+            self.algorithm.select, deployment.setting.census, self.options.seeds
+        )
         if deployment.done == 0:
-            deployment.record_start(*cluster_clients(deployment.setting, deployment.state, config, grid, self._timeout))
+            deployment.record_start(
+                *cluster_clients(deployment.setting, deployment.state, config, grid, self._timeout)
+            )
         return deployment
 
     def _welcome(self, grid: Grid) -> None:
-        """Add nodes that connected since the last round, where the method has no census and keeps no state for each client."""
+        """Add nodes that connected since the last round, where the method has no census and keeps
+        no state for each client.
+        """
         deployment = self._running()
         roll = deployment.setting.roll
         new = sorted(set(grid.get_node_ids()) - set(roll.nodes))
@@ -341,25 +490,47 @@ class FairStrategy(Strategy):
             return
         if roll.has_census or deployment.setting.models or not roster.grows(self.algorithm.rule):
             if not self._late.issuperset(new):
-                LOG.warning("%d nodes connected after the start and do not take part. Set min_available_nodes to wait for all.", len(new))
+                LOG.warning(
+                    "%d nodes connected after the start and do not take part. Set"
+                    " min_available_nodes to wait for all.",
+                    len(new),
+                )
             self._late = set(new)
             return
         deployment.add_clients(roster.with_nodes(roll, new))
         self.algorithm = deployment.setting.algorithm
-        self._drawing = Drawing(self.algorithm.select, deployment.setting.census, self.options.seeds)
+        self._drawing = Drawing(
+            self.algorithm.select, deployment.setting.census, self.options.seeds
+        )
 
     def _unless_changed(self, arrays: ArrayRecord) -> DeploymentState:
-        """State of the deployment, with `arrays` as the model where a strategy around this one changed them."""
+        """State of the deployment, with `arrays` as the model where a strategy around this one
+        changed them.
+        """
         deployment = self._running()
-        if self._served is not None and arrays is not self._served and not deployment.setting.models:
-            _, (model, carried) = wire.read_initial(arrays, ranks=deployment.setting.form.ranks, apart=0)
-            deployment.state = DeploymentState(deployment.state.state._replace(model=model), carried)
+        if (
+            self._served is not None
+            and arrays is not self._served
+            and not deployment.setting.models
+        ):
+            _, (model, carried) = wire.read_initial(
+                arrays, ranks=deployment.setting.form.ranks, apart=0
+            )
+            deployment.state = DeploymentState(
+                deployment.state.state._replace(model=model), carried
+            )
             self._served = None
         return deployment.state
 
     def _trained_record(self, setting: DeploymentSetting, current: DeploymentState) -> ArrayRecord:
-        """The arrays that clients train: those that they are served, unless the method serves others."""
-        if self._served is not None and not setting.models and aggregation.serves_its_model(setting.algorithm, current.state):
+        """The arrays that clients train: those that they are served, unless the method serves
+        others.
+        """
+        if (
+            self._served is not None
+            and not setting.models
+            and aggregation.serves_its_model(setting.algorithm, current.state)
+        ):
             return self._served
         return messages.trained_record(setting, current)
 
@@ -368,7 +539,9 @@ class FairStrategy(Strategy):
         return self._served
 
     def _wait_for_cohort(self, grid: Grid, cohort: np.ndarray) -> tuple[int, ...]:
-        """The clients of the cohort that are connected. While they are too few, wait for others, at most until the timeout."""
+        """The clients of the cohort that are connected. While they are too few, wait for others, at
+        most until the timeout.
+        """
         chosen, until = list(dict.fromkeys(cohort.tolist())), time.monotonic() + self._timeout
         least, told = min(self.options.min_train_nodes, len(chosen)), False
         while True:
@@ -377,7 +550,12 @@ class FairStrategy(Strategy):
             if len(connected) >= least or now >= until:
                 return connected
             if not told:
-                LOG.warning("%d of %d chosen clients are connected, %d are needed; waiting.", len(connected), len(chosen), least)
+                LOG.warning(
+                    "%d of %d chosen clients are connected, %d are needed; waiting.",
+                    len(connected),
+                    len(chosen),
+                    least,
+                )
                 told = True
             time.sleep(min(RECONNECT_SECONDS, until - now))
 
@@ -386,7 +564,10 @@ class FairStrategy(Strategy):
         return {k for k, node in enumerate(self._running().setting.roll.nodes) if node in present}
 
     def _running(self) -> RunningDeployment:
-        require(self._deployment is not None, "The strategy has not begun. Call start or configure_train first.")
+        require(
+            self._deployment is not None,
+            "The strategy has not begun. Call start or configure_train first.",
+        )
         assert self._deployment is not None
         return self._deployment
 

@@ -1,4 +1,6 @@
-"""Flower apps: the schema that clients of a table share, and the files that `evenly flower new` writes."""
+"""Flower apps: the schema that clients of a table share, and the files that `evenly flower new`
+writes.
+"""
 
 import dataclasses
 import json
@@ -22,11 +24,12 @@ from evenly.notation import parse, show, unknown
 from evenly.records import require
 from evenly.writing import write_whole
 
-# What all clients of a table must agree on before they can train together, in one JSON file that a person can read.
+# What all clients of a table must agree on before they can train together, in one JSON file that a
+# person can read.
 #
-# Which column means what, how columns become numbers, how labels, groups and clients are numbered. It holds no rows; but it names the
-# categories of each column, and the mean and deviation of each number over the training rows it was made from. It travels with the app
-# to everybody.
+# Which column means what, how columns become numbers, how labels, groups and clients are numbered.
+# It holds no rows; but it names the categories of each column, and the mean and deviation of each
+# number over the training rows it was made from. It travels with the app to everybody.
 
 FORMAT = 1
 
@@ -41,7 +44,8 @@ class Schema:
     clients: tuple[str, ...]
     labels: tuple[str, ...]
     groups: tuple[str, ...]
-    combinations: tuple[tuple[str, ...], ...]  # the values of the sensitive columns that each group has
+    # the values of the sensitive columns that each group has
+    combinations: tuple[tuple[str, ...], ...]
     unprivileged: tuple[int, ...]
     favourable: int
     encoder: Encoder
@@ -56,15 +60,20 @@ class Schema:
         return len(self.encoder.features)
 
 
-def schema_of(federation: Federation, *, client: str, label: str, sensitive: Sequence[str]) -> Schema:
+def schema_of(
+    federation: Federation, *, client: str, label: str, sensitive: Sequence[str]
+) -> Schema:
     """Schema of a federation that was made from a table with these columns."""
     require(
         federation.encoder is not None,
-        "A schema needs a federation that was made from a table, got one made from arrays. Use Federation.from_frame.",
+        "A schema needs a federation that was made from a table, got one made from arrays. Use"
+        " Federation.from_frame.",
     )
     assert federation.encoder is not None
     made = federation.attributes
-    combinations = tuple(tuple(a.values[a.of_group[g]] for a in made) for g in range(len(federation.groups)))
+    combinations = tuple(
+        tuple(a.values[a.of_group[g]] for a in made) for g in range(len(federation.groups))
+    )
     return Schema(
         client=client,
         label=label,
@@ -82,7 +91,9 @@ def schema_of(federation: Federation, *, client: str, label: str, sensitive: Seq
 def write_schema(schema: Schema, path: Path) -> None:
     """Write the schema as JSON that people can read and edit."""
     plain = {f.name: getattr(schema, f.name) for f in dataclasses.fields(schema)}
-    columns = [{f.name: getattr(c, f.name) for f in dataclasses.fields(c)} for c in schema.encoder.columns]  # pyright: ignore[reportArgumentType]
+    columns = [
+        {f.name: getattr(c, f.name) for f in dataclasses.fields(c)} for c in schema.encoder.columns
+    ]  # pyright: ignore[reportArgumentType]
     text = json.dumps({"format": FORMAT, **plain, "encoder": columns}, indent=1, ensure_ascii=False)
     write_whole(path, lambda file: file.write(f"{text}\n".encode()))
 
@@ -94,34 +105,48 @@ def read_schema(path: Path) -> Schema:
         columns = tuple(_column(entry) for entry in told.pop("encoder"))
         newest = told.pop("format")
         require(
-            newest <= FORMAT, f"{path.name} has format {newest}, but this version of evenly reads up to format {FORMAT}. Update evenly."
+            newest <= FORMAT,
+            f"{path.name} has format {newest}, but this version of evenly reads up to format"
+            f" {FORMAT}. Update evenly.",
         )
-        return Schema(**{name: _fixed(value) for name, value in told.items()}, encoder=Encoder(columns=columns))
+        return Schema(
+            **{name: _fixed(value) for name, value in told.items()},
+            encoder=Encoder(columns=columns),
+        )
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(
-            f"{path} is not a complete schema ({type(error).__name__}: {error}). Make the app again with `evenly flower new`."
+            f"{path} is not a complete schema ({type(error).__name__}: {error}). Make the app again"
+            " with `evenly flower new`."
         ) from None
 
 
 def client_of_table(schema: Schema, frame: Any, client: str, *, seed: int = 0) -> ClientData:
     """One client's rows, encoded and split as in a simulation on the whole table.
 
-    Where the table has the client column, only the rows of this client are read; else all of them are its own.
+    Where the table has the client column, only the rows of this client are read; else all of them
+    are its own.
     """
     if client not in schema.clients:
         raise unknown("client", client, schema.clients)
     number = schema.clients.index(client)
     if schema.client in frame.columns:
         frame = frame[column_of(frame, schema.client).words() == client]
-    require(len(frame) > 0, f"The table has no row of client {client!r} in column {schema.client!r}. Check the client's name and its file.")
+    require(
+        len(frame) > 0,
+        f"The table has no row of client {client!r} in column {schema.client!r}. Check the client's"
+        " name and its file.",
+    )
     check_table(frame, [schema.label, *schema.sensitive])
     y = _numbers(column_of(frame, schema.label), schema.labels)
     whole = rows(schema.encoder.encode(frame), y, _groups(schema, frame))
-    parts = (part.of(number) for part in split_rows(np.full(len(y), number), number + 1, shares=SHARES, seed=seed))
+    parts = (
+        part.of(number)
+        for part in split_rows(np.full(len(y), number), number + 1, shares=SHARES, seed=seed)
+    )
     train, valid, test = (rows(whole.x[own], whole.y[own], whole.group[own]) for own in parts)
     return ClientData(
-        train, valid, test, labels=schema.labels, groups=schema.groups, unprivileged=schema.unprivileged, favourable=schema.favourable,
-        number=number, name=client,
+        train, valid, test, labels=schema.labels, groups=schema.groups,
+        unprivileged=schema.unprivileged, favourable=schema.favourable, number=number, name=client,
     )  # fmt: skip
 
 
@@ -135,9 +160,12 @@ def _groups(schema: Schema, frame: Any) -> np.ndarray | None:
     found = list(zip(*(column.words() for column in columns), strict=True))
     strange = next((values for values in found if values not in places), None)
     if strange is not None:
-        told = ", ".join(f"{name}={value}" for name, value in zip(schema.sensitive, strange, strict=True))
+        told = ", ".join(
+            f"{name}={value}" for name, value in zip(schema.sensitive, strange, strict=True)
+        )
         raise ValueError(
-            f"Some rows have {told}, which is none of the schema's groups: {'; '.join(schema.groups)}. Add the group to the schema."
+            f"Some rows have {told}, which is none of the schema's groups:"
+            f" {'; '.join(schema.groups)}. Add the group to the schema."
         )
     return np.array([places[values] for values in found], np.int32)
 
@@ -168,13 +196,15 @@ TABLE_NOTE = """\
 On a real federation every client has its own table, with the same columns. Its SuperNode is told where that is and what the
 client is called: `--node-config 'table="/path/table.csv" client="$first"'`. What must be agreed before is in
 `$package/schema.json`: read it before you share the app, because it names categories, and gives the mean and deviation of each
-number."""
+number."""  # noqa: E501
 SYNTHETIC_NOTE = """\
 To train on data of your own, change `own_rows` in `$package/client_app.py` and the model in `$package/task.py`; or begin again
-with a table: `evenly flower new DIR --data table.csv --client COLUMN --label COLUMN`."""
+with a table: `evenly flower new DIR --data table.csv --client COLUMN --label COLUMN`."""  # noqa: E501
 
 
-def write_synthetic_app(folder: Path, *, method: str = "q-fedavg(q=1)", rounds: int = 5) -> list[Path]:
+def write_synthetic_app(
+    folder: Path, *, method: str = "q-fedavg(q=1)", rounds: int = 5
+) -> list[Path]:
     """Write an app on a synthetic federation and return the paths of its files."""
     words = {
         "title": "A synthetic federation",
@@ -212,16 +242,33 @@ def write_table_app(
 
 
 def _write(
-    folder: Path, kind: str, words: dict[str, Any], *, method: str, rounds: int, schema: Schema | None = None, table: Path | None = None
+    folder: Path,
+    kind: str,
+    words: dict[str, Any],
+    *,
+    method: str,
+    rounds: int,
+    schema: Schema | None = None,
+    table: Path | None = None,
 ) -> list[Path]:
     """Write the files of an app and return their paths."""
     require(rounds >= 1, f"rounds must be at least 1, got {rounds}.")
     algorithm(method)  # raises before anything is written
     empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    require(empty, f"{folder} must not exist yet, or be an empty folder, because nothing is overwritten. Choose another folder.")
+    require(
+        empty,
+        f"{folder} must not exist yet, or be an empty folder, because nothing is overwritten."
+        " Choose another folder.",
+    )
     name = _project(folder)
     package = name.replace("-", "_")
-    words = {**words, "name": name, "package": package, "method": json.dumps(show(parse(method))), "rounds": rounds}
+    words = {
+        **words,
+        "name": name,
+        "package": package,
+        "method": json.dumps(show(parse(method))),
+        "rounds": rounds,
+    }
     files = _fill_templates(kind, words, ["py"] if schema is None else ["py", "json"])
     if table is not None:
         files["pyproject.toml"] += _table_setting(folder, table)
@@ -237,7 +284,9 @@ def _write(
 
 
 def _fill_templates(kind: str, words: dict[str, Any], suffixes: list[str]) -> dict[str, str]:
-    """Texts of an app's files by their places; `suffixes` are of the files that travel to clients."""
+    """Texts of an app's files by their places; `suffixes` are of the files that travel to
+    clients.
+    """
     package = words["package"]
     words = {**words, "travels": json.dumps([f"{package}/*.{suffix}" for suffix in suffixes])}
     words["note"] = Template(words["note"]).substitute(words)
@@ -248,14 +297,19 @@ def _fill_templates(kind: str, words: dict[str, Any], suffixes: list[str]) -> di
         f"{package}/client_app.py": f"client_app_{kind}.py",
         f"{package}/task.py": f"task_{kind}.py",
     }
-    texts = {place: Template(_template(source)).substitute(words) for place, source in sources.items()}
+    texts = {
+        place: Template(_template(source)).substitute(words) for place, source in sources.items()
+    }
     return {**texts, f"{package}/__init__.py": f'"""{words["title"]}."""\n'}
 
 
 def _table_setting(folder: Path, table: Path) -> str:
     """Setting with the path of the table of all clients, which only `evenly flower up` uses."""
     where = os.path.relpath(table.resolve(), folder.resolve())
-    return f"\n[tool.evenly]\ntable = {json.dumps(where)} # only `evenly flower up` reads it: all clients' rows, on this machine\n"
+    return (
+        f"\n[tool.evenly]\ntable = {json.dumps(where)} # only `evenly flower up` reads it: all"
+        " clients' rows, on this machine\n"
+    )
 
 
 def _template(name: str) -> str:
@@ -265,6 +319,11 @@ def _template(name: str) -> str:
 def _project(folder: Path) -> str:
     """Project name from the folder's name that Python and Flower accept."""
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
-    if not name or name[0].isdigit() or keyword.iskeyword(name.replace("-", "_")) or name in METHODS | {"evenly": None, "flwr": None}:
+    if (
+        not name
+        or name[0].isdigit()
+        or keyword.iskeyword(name.replace("-", "_"))
+        or name in METHODS | {"evenly": None, "flwr": None}
+    ):
         name = f"app-{name}".strip("-")
     return name

@@ -2,17 +2,18 @@
 
 A cap is a number, or a multiple of the usual value such as "10x":
 
-    loss         largest loss; as a multiple, losses stay within this factor of the cohort's median, above and below
-    examples     largest number of rows, or multiple of the median; tables and sums over rows shrink in proportion
+    loss         largest loss; as a multiple, the largest factor above or below the median
+    examples     largest number of rows, or multiple of the median; tables shrink with it
     coefficient  largest share of all coefficients, or multiple of an equal share
     norm         largest length of an update, or multiple of the median length
 
-The part that is cut from a coefficient is given to the other clients in proportion, so that the sum stays the same: some
-methods depend on it. Clients that were cut are reported as a `Flag`. A flag is no proof of a lie, because a client with a poor model
-reports a large loss, too.
+The part that is cut from a coefficient is given to the other clients in proportion, so that the sum
+stays the same: some methods depend on it. Clients that were cut are reported as a `Flag`. A flag is
+no proof of a lie, because a client with a poor model reports a large loss, too.
 
-With fewer than three replies a single client could choose the median, so multiples cut nothing then; nor do they where the median
-is 0. A share below 1 / clients cannot be kept; all clients then count equally.
+With fewer than three replies a single client could choose the median, so multiples cut nothing
+then; nor do they where the median is 0. A share below 1 / clients cannot be kept; all clients then
+count equally.
 """
 
 import dataclasses
@@ -39,7 +40,8 @@ class Caps:
     Args:
         loss: Largest loss, or a multiple of the median loss such as "5x".
         examples: Largest number of training rows, or a multiple of the median.
-        coefficient: Largest share of all coefficients, at most 1, or a multiple of an equal share, at least "1x".
+        coefficient: Largest share of all coefficients, at most 1, or a multiple of an equal share,
+            at least "1x".
         norm: Largest length of an update, or a multiple of the median length.
 
     None, the default, means no bound.
@@ -72,14 +74,17 @@ class Caps:
         share, times = _parse("coefficient", self.coefficient)
         if share is not None and not times:
             sentence = (
-                f"caps: coefficient must be at least 1 / {clients} = {1 / clients:.3g}, because {clients} clients take part in a round "
-                f"and their shares sum to 1; got {share}. A multiple of an equal share, such as '3x', holds for any number."
+                f"caps: coefficient must be at least 1 / {clients} = {1 / clients:.3g}, because"
+                f" {clients} clients take part in a round and their shares sum to 1; got {share}. A"
+                " multiple of an equal share, such as '3x', holds for any number."
             )
             require(share * clients >= 1 - ROUNDING, sentence)
 
     def census(self, census: Census) -> tuple[Census, list[Flag]]:
         """The census with capped sizes, and flags for clients that were capped."""
-        examples, flags = _cut("examples", self.examples, census.examples, np.ones(len(census.examples), bool), None)
+        examples, flags = _cut(
+            "examples", self.examples, census.examples, np.ones(len(census.examples), bool), None
+        )
         if examples is None:
             return census, flags
         factor = examples / np.maximum(census.examples, 1)
@@ -95,13 +100,19 @@ class Caps:
         if signals.valid_table is None:
             return signals, flags + more
         held_out = np.asarray(signals.valid_table).sum((1, 2, 3))
-        kept, yet_more = _cut("examples", self.examples, held_out, returned & (held_out > 0), signals.client)
+        kept, yet_more = _cut(
+            "examples", self.examples, held_out, returned & (held_out > 0), signals.client
+        )
         if kept is not None:
-            signals = signals._replace(valid_table=_scale_counts(signals.valid_table, kept / np.maximum(held_out, 1)))
+            signals = signals._replace(
+                valid_table=_scale_counts(signals.valid_table, kept / np.maximum(held_out, 1))
+            )
         return signals, flags + more + yet_more
 
     def coefficients(self, coefficients: Any, signals: Signals) -> tuple[Any, list[Flag]]:
-        """Capped coefficients [K] or [models, K] with unchanged sums, and flags for clients that were capped."""
+        """Capped coefficients [K] or [models, K] with unchanged sums, and flags for clients that
+        were capped.
+        """
         if self.coefficient is None:
             return coefficients, []
         given, returned = np.asarray(coefficients), np.asarray(signals.returned, bool)
@@ -109,8 +120,14 @@ class Caps:
         rows, flags = [], []
         for row in np.atleast_2d(given):
             # Who counts nothing in one of several models is not one of its clients.
-            open_to = np.bincount(slot, (returned if given.ndim == 1 else row > 0).astype(float), len(clients)) > 0
-            held = np.bincount(slot, row.astype(np.float64), len(clients))  # a client that was drawn twice holds two slots
+            open_to = (
+                np.bincount(
+                    slot, (returned if given.ndim == 1 else row > 0).astype(float), len(clients)
+                )
+                > 0
+            )
+            # a client that was drawn twice holds two slots
+            held = np.bincount(slot, row.astype(np.float64), len(clients))
             kept = redistribute(held, *_limits(self.coefficient, held, open_to), open_to)
             rows.append(_by_slot(row, held, kept, slot))
             flags += _flags("coefficient", held, kept, clients)
@@ -119,15 +136,24 @@ class Caps:
 
     def vectors(self, square_norm: Any, signals: Signals) -> tuple[Array, list[Flag]]:
         """Factor of each update, so that none is longer than the cap. [K]"""
-        norms, returned = np.sqrt(np.asarray(square_norm, np.float64)), np.asarray(signals.returned, bool)
+        norms, returned = (
+            np.sqrt(np.asarray(square_norm, np.float64)),
+            np.asarray(signals.returned, bool),
+        )
         cut, flags = _cut("norm", self.norm, norms, returned, signals.client)
-        return (np.ones(norms.shape) if cut is None else np.where(cut < norms, cut / np.maximum(norms, 1e-300), 1.0)), flags
+        return (
+            np.ones(norms.shape)
+            if cut is None
+            else np.where(cut < norms, cut / np.maximum(norms, 1e-300), 1.0)
+        ), flags
 
 
 def redistribute(held: Array, limit: float, mass: float, open_to: Array) -> Array:
-    """Nobody above the limit; who is below it takes what was cut, in proportion, so that all together keep their mass. [clients]
+    """Nobody above the limit; who is below it takes what was cut, in proportion, so that all
+    together keep their mass. [clients]
 
-    Coefficients below 0 stop at minus the limit. Where even equal shares exceed the limit, all count alike.
+    Coefficients below 0 stop at minus the limit. Where even equal shares exceed the limit, all
+    count alike.
     """
     if not mass > 0 or not open_to.any():
         return held
@@ -154,12 +180,19 @@ def _parse(name: str, bound: Bound) -> tuple[float | None, bool]:
         number = None if bound is None else float(str(bound).removesuffix("x"))
     except ValueError:
         number = float("nan")
-    fits = number is None or (np.isfinite(number) and number > 0 and (is_number(bound) or str(bound).endswith("x")))
-    require(bool(fits), f"caps: {name} must be a number above 0, a multiple such as '10x', or None, got {bound!r}.")
+    fits = number is None or (
+        np.isfinite(number) and number > 0 and (is_number(bound) or str(bound).endswith("x"))
+    )
+    require(
+        bool(fits),
+        f"caps: {name} must be a number above 0, a multiple such as '10x', or None, got {bound!r}.",
+    )
     return number, times
 
 
-def _cut(name: str, bound: Bound, values: Any, returned: Array, clients: Any) -> tuple[Array | None, list[Flag]]:
+def _cut(
+    name: str, bound: Bound, values: Any, returned: Array, clients: Any
+) -> tuple[Array | None, list[Flag]]:
     """Values of clients that returned, cut to the bound; None if none had to be cut."""
     number, times = _parse(name, bound)
     if number is None or values is None:
@@ -168,13 +201,21 @@ def _cut(name: str, bound: Bound, values: Any, returned: Array, clients: Any) ->
     seen = np.sort(values[returned])
     if times and len(seen) < FEW:
         return None, []
-    median = float(seen[(len(seen) - 1) // 2]) if times else 0.0  # the lower of two middles: no mean with a huge one
-    if times and not median > 0:  # most say 0, of which every multiple is 0: those who say more would be silenced
+    # the lower of two middles: no mean with a huge one
+    median = float(seen[(len(seen) - 1) // 2]) if times else 0.0
+    # most say 0, of which every multiple is 0: those who say more would be silenced
+    if times and not median > 0:
         return None, []
     # A loss near nothing stops q-FedAvg with q below 1 as surely as a huge one takes it over.
-    least, most = (median / number if name == "loss" else 0.0, number * median) if times else (0.0, number)
-    cut = np.where(returned, np.clip(values, least, most), values).astype(np.result_type(values, np.float32))
-    flags = _flags(name, values, cut, np.arange(len(values)) if clients is None else np.asarray(clients))
+    least, most = (
+        (median / number if name == "loss" else 0.0, number * median) if times else (0.0, number)
+    )
+    cut = np.where(returned, np.clip(values, least, most), values).astype(
+        np.result_type(values, np.float32)
+    )
+    flags = _flags(
+        name, values, cut, np.arange(len(values)) if clients is None else np.asarray(clients)
+    )
     return (cut if flags else None), flags
 
 
@@ -192,9 +233,13 @@ def _infeasible(bound: Bound, held: Array, open_to: Array) -> list[Flag]:
 
 
 def _by_slot(row: Array, held: Array, kept: Array, slot: Array) -> Array:
-    """Coefficients by slot from coefficients by client: in proportion, or evenly where a client had none."""
+    """Coefficients by slot from coefficients by client: in proportion, or evenly where a client had
+    none.
+    """
     seats = np.bincount(slot, minlength=len(held))
-    share = np.where(held[slot] != 0, row / np.where(held[slot] != 0, held[slot], 1.0), 1.0 / seats[slot])
+    share = np.where(
+        held[slot] != 0, row / np.where(held[slot] != 0, held[slot], 1.0), 1.0 / seats[slot]
+    )
     return np.where(kept[slot] == held[slot], row, share * kept[slot])
 
 
@@ -202,7 +247,11 @@ def _scale_signals(signals: Signals, examples: Array) -> Signals:
     factor = examples / np.maximum(np.asarray(signals.examples, np.float64), 1)
     counts = {name: getattr(signals, name) for name in ("table", "cell_loss", "unprivileged")}
     return signals._replace(
-        examples=examples, **{name: None if own is None else _scale_counts(own, factor) for name, own in counts.items()}
+        examples=examples,
+        **{
+            name: None if own is None else _scale_counts(own, factor)
+            for name, own in counts.items()
+        },
     )
 
 
@@ -214,5 +263,9 @@ def _scale_counts(counts: Any, factor: Array) -> Array:
 def _flags(what: str, said: Array, counted: Array, clients: Array) -> list[Flag]:
     """Flags for clients that were cut. A coefficient that grew is not flagged."""
     large, small = (np.abs(side) for side in (said, counted))
-    cut = (large > small * (1 + ROUNDING) + 1e-12) | ((what != "coefficient") & (small > large * (1 + ROUNDING) + 1e-12))
-    return [Flag(int(clients[k]), what, float(said[k]), float(counted[k])) for k in np.flatnonzero(cut)]
+    cut = (large > small * (1 + ROUNDING) + 1e-12) | (
+        (what != "coefficient") & (small > large * (1 + ROUNDING) + 1e-12)
+    )
+    return [
+        Flag(int(clients[k]), what, float(said[k]), float(counted[k])) for k in np.flatnonzero(cut)
+    ]

@@ -1,7 +1,8 @@
-"""The state of a server, written after every round. A server that was killed resumes from it with identical results.
+"""The state of a server, written after every round. A server that was killed resumes from it with
+identical results.
 
-The file is an archive (`evenly.saving`) with one array for each leaf of the state. Cohorts and batches are drawn from counters, so
-it holds no state of a random generator.
+The file is an archive (`evenly.saving`) with one array for each leaf of the state. Cohorts and
+batches are drawn from counters, so it holds no state of a random generator.
 """
 
 import dataclasses
@@ -22,13 +23,15 @@ from evenly.writing import write_whole
 
 FORMAT = 1
 HEADER = {
-    "format": int, "fingerprint": str, "round": int, "nodes": list[int], "told": dict[str, Any], "leaves": list[dict[str, Any]],
+    "format": int, "fingerprint": str, "round": int, "nodes": list[int], "told": dict[str, Any],
+    "leaves": list[dict[str, Any]],
 }  # fmt: skip
 NAME = "state.npz"
 PYTHON = {"bool": bool, "int": int, "float": float}
 WORDS = {
-    "seeds": "the setting of seeds", "arrays": "the form of the model", "caps": "the setting of caps", "method": "the method",
-    "sampling": "the sampling", "notation": "a setting",
+    "seeds": "the setting of seeds", "arrays": "the form of the model",
+    "caps": "the setting of caps", "method": "the method", "sampling": "the sampling",
+    "notation": "a setting",
 }  # fmt: skip
 
 
@@ -42,22 +45,38 @@ class SavedState(NamedTuple):
 
 
 def claim(folder: Path, deployment: Deployment) -> None:
-    """Reserve a folder for this deployment. A folder with other contents is refused and left unchanged."""
+    """Reserve a folder for this deployment. A folder with other contents is refused and left
+    unchanged.
+    """
     plan = folder / "plan.json"
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{str(folder)!r} must be a folder, but it is a file. Choose another folder.")
+        raise ValueError(
+            f"{str(folder)!r} must be a folder, but it is a file. Choose another folder."
+        )
     if not plan.exists():
-        strange = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
+        strange = (
+            [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+            if folder.exists()
+            else []
+        )
         if strange:
-            raise ValueError(f"The folder {str(folder)!r} holds other files, such as {strange[0]!r}. Choose an empty or a new folder.")
+            raise ValueError(
+                f"The folder {str(folder)!r} holds other files, such as {strange[0]!r}. Choose an"
+                " empty or a new folder."
+            )
         write_whole(plan, lambda file: file.write(deployment.to_json().encode()))
         return
     try:
         there = Deployment.from_json(plan.read_text())
     except NewerError as error:
-        raise ValueError(f"The folder {str(folder)!r} {error}, or choose another folder. Nothing was changed.") from None
+        raise ValueError(
+            f"The folder {str(folder)!r} {error}, or choose another folder. Nothing was changed."
+        ) from None
     except ValueError:
-        raise ValueError(f"The folder {str(folder)!r} holds results that are not of a deployment. Choose another folder.") from None
+        raise ValueError(
+            f"The folder {str(folder)!r} holds results that are not of a deployment. Choose another"
+            " folder."
+        ) from None
     if there.fingerprint() != deployment.fingerprint():
         raise ValueError(
             f"The folder {str(folder)!r} belongs to another run: {_difference(there, deployment)}. "
@@ -67,13 +86,22 @@ def claim(folder: Path, deployment: Deployment) -> None:
 
 def _difference(there: Deployment, here: Deployment) -> str:
     """The first setting that differs, with both values, and the names of the others."""
-    differ = [f.name for f in dataclasses.fields(Deployment) if f.name != "name" and getattr(there, f.name) != getattr(here, f.name)]
-    names = [name for name in differ if name in WORDS] or differ  # settings and needs follow from the method
-    names = [name for name in names if name != "notation"] or names  # the notation contains the method and the sampling
+    differ = [
+        f.name
+        for f in dataclasses.fields(Deployment)
+        if f.name != "name" and getattr(there, f.name) != getattr(here, f.name)
+    ]
+    # settings and needs follow from the method
+    names = [name for name in differ if name in WORDS] or differ
+    # the notation contains the method and the sampling
+    names = [name for name in names if name != "notation"] or names
     first, *others = names
     before, now = getattr(there, first), getattr(here, first)
     if first == "arrays":
-        before, now = next(((a, b) for a, b in zip(before, now, strict=False) if a != b), (f"{len(before)} arrays", f"{len(now)} arrays"))
+        before, now = next(
+            ((a, b) for a, b in zip(before, now, strict=False) if a != b),
+            (f"{len(before)} arrays", f"{len(now)} arrays"),
+        )
     also = f" ({', '.join(WORDS.get(name, name) for name in others)} too)" if others else ""
     return f"{WORDS.get(first, first)} differs, there {before}, here {now}{also}"
 
@@ -87,7 +115,9 @@ def save(
     nodes: Sequence[int] = (),
     notes: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Keep the state after a round; the file of the round before is replaced only when the new one is whole."""
+    """Keep the state after a round; the file of the round before is replaced only when the new one
+    is whole.
+    """
     leaves = jax.tree.leaves(state)
     entries = {
         "round": round,
@@ -95,7 +125,13 @@ def save(
         "told": dict(notes or {}),
         "leaves": [_describe_leaf(leaf) for leaf in leaves],
     }
-    return write_archive(folder / NAME, leaves_of(state), entries, format=FORMAT, fingerprint=deployment.fingerprint())
+    return write_archive(
+        folder / NAME,
+        leaves_of(state),
+        entries,
+        format=FORMAT,
+        fingerprint=deployment.fingerprint(),
+    )
 
 
 def load(folder: Path, deployment: Deployment, like: Tree) -> SavedState | None:
@@ -104,15 +140,24 @@ def load(folder: Path, deployment: Deployment, like: Tree) -> SavedState | None:
         return None
     header, arrays = read
     if header["fingerprint"] != deployment.fingerprint():
-        raise ValueError(f"{str(folder / NAME)!r} belongs to another run than the plan.json beside it. Choose another folder.")
+        raise ValueError(
+            f"{str(folder / NAME)!r} belongs to another run than the plan.json beside it. Choose"
+            " another folder."
+        )
     wanted = [_form(leaf) for leaf in jax.tree.leaves(like)]
-    found = [(tuple(array.shape), entry["dtype"]) for array, entry in zip(arrays, header["leaves"], strict=True)]
+    found = [
+        (tuple(array.shape), entry["dtype"])
+        for array, entry in zip(arrays, header["leaves"], strict=True)
+    ]
     if wanted != found:
         raise ValueError(
-            f"{str(folder / NAME)!r} must hold a state of this federation, but holds another: {_first_difference(wanted, found)}. "
-            "Check that the same number of clients takes part as before, or choose another folder to start over."
+            f"{str(folder / NAME)!r} must hold a state of this federation, but holds another:"
+            f" {_first_difference(wanted, found)}. Check that the same number of clients takes part"
+            " as before, or choose another folder to start over."
         )
-    restored = [_restore_leaf(array, entry) for array, entry in zip(arrays, header["leaves"], strict=True)]
+    restored = [
+        _restore_leaf(array, entry) for array, entry in zip(arrays, header["leaves"], strict=True)
+    ]
     state = jax.tree.unflatten(jax.tree.structure(like), restored)
     return SavedState(header["round"], state, tuple(header["nodes"]), header["told"])
 
@@ -129,19 +174,37 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
     try:
         return read_archive(path, _parse_state, newest=FORMAT)
     except DamagedError:
-        raise ValueError(f"{str(path)!r} is damaged. Remove it to start the deployment over; its history is removed then, too.") from None
+        raise ValueError(
+            f"{str(path)!r} is damaged. Remove it to start the deployment over; its history is"
+            " removed then, too."
+        ) from None
 
 
 def _parse_state(archive: Archive) -> tuple[dict[str, Any], list[np.ndarray]]:
     header = archive.header
     check_kinds(header, HEADER, complete=True)
-    return header, [leaf.view(jnp.dtype(entry["dtype"])) for leaf, entry in zip(archive.leaves(), header["leaves"], strict=True)]
+    return header, [
+        leaf.view(jnp.dtype(entry["dtype"]))
+        for leaf, entry in zip(archive.leaves(), header["leaves"], strict=True)
+    ]
 
 
 def _describe_leaf(leaf: Any) -> dict[str, Any]:
-    """What npz does not store: whether a leaf is a Python number or a JAX array, and types that NumPy does not have."""
-    kind = type(leaf).__name__ if type(leaf) in PYTHON.values() else "jax" if isinstance(leaf, jax.Array) else "numpy"
-    return {"kind": kind, "dtype": str(np.asarray(leaf).dtype), "weak": bool(getattr(leaf, "weak_type", False))}
+    """What npz does not store: whether a leaf is a Python number or a JAX array, and types that
+    NumPy does not have.
+    """
+    kind = (
+        type(leaf).__name__
+        if type(leaf) in PYTHON.values()
+        else "jax"
+        if isinstance(leaf, jax.Array)
+        else "numpy"
+    )
+    return {
+        "kind": kind,
+        "dtype": str(np.asarray(leaf).dtype),
+        "weak": bool(getattr(leaf, "weak_type", False)),
+    }
 
 
 def _restore_leaf(array: np.ndarray, entry: dict[str, Any]) -> Any:

@@ -19,7 +19,13 @@ LARGEST_LOSS = 1e6  # of one row, on average: no loss that training can lower is
 LONGEST_REASON = 300
 
 # Kinds of reasons, as the report counts them.
-SILENT, ERROR, ARRAYS, SIZES, SIGNALS = "no answer", "an error", "unusable arrays", "unusable sizes", "unusable signals"
+SILENT, ERROR, ARRAYS, SIZES, SIGNALS = (
+    "no answer",
+    "an error",
+    "unusable arrays",
+    "unusable sizes",
+    "unusable signals",
+)
 
 
 class ReplyError(Exception):
@@ -45,19 +51,29 @@ class ReplySpec(NamedTuple):
     cells: tuple[int, int] | None = None  # groups and labels, where known
     models: int = 1
     phase: str = "train"
-    coefficient: np.ndarray | None = None  # two-phase rounds: what it was told to multiply its update by
-    masked: bool = False  # whether its arrays mean nothing before they are added to those of the others
+    # two-phase rounds: what it was told to multiply its update by
+    coefficient: np.ndarray | None = None
+    # whether its arrays mean nothing before they are added to those of the others
+    masked: bool = False
     arrays_key: str = wire.ARRAYS
     examples_key: str = wire.EXAMPLES
     largest_loss: float = LARGEST_LOSS
     most_bytes: int | None = None  # of the whole reply; None: any
 
     def left_out(self, reason: str, kind: str) -> Exclusion:
-        return Exclusion(self.node, self.client, self.round, printable(reason, 2 * LONGEST_REASON), kind, self.phase)
+        return Exclusion(
+            self.node,
+            self.client,
+            self.round,
+            printable(reason, 2 * LONGEST_REASON),
+            kind,
+            self.phase,
+        )
 
 
 def read_or_left_out(expected: ReplySpec, reading: Callable[[], Read]) -> Read | Exclusion:
-    """What the reading of one reply returns. Whatever it raises leaves that client out, with a reason, and nobody else.
+    """What the reading of one reply returns. Whatever it raises leaves that client out, with a
+    reason, and nobody else.
 
     Every reading of a reply goes through here: of training, measuring, evaluations and the census.
     """
@@ -67,26 +83,36 @@ def read_or_left_out(expected: ReplySpec, reading: Callable[[], Read]) -> Read |
     except ReplyError as wrong:
         reason, kind = wrong.args
     except Exception as error:  # whoever wrote the reply chooses how its reading fails
-        reason, kind = f"sent a reply that cannot be read ({type(error).__name__}: {printable(str(error))})", ERROR
+        reason, kind = (
+            f"sent a reply that cannot be read ({type(error).__name__}: {printable(str(error))})",
+            ERROR,
+        )
     return expected.left_out(reason, kind)
 
 
 # Replies as they come: pulled one by one, each under the name of the node that was asked.
 #
-# Flower's `send_and_receive` holds all replies before anybody looks at one, believes what a reply says of its sender, and ends the run
-# where one of them cannot be decoded. Here a reply is looked at before the next one is pulled, so that those which are too large are
-# let go one by one. A reply counts only if it answers the message that was sent to its node, and whatever its decoding raises is handed
-# on as an error of that node.
+# Flower's `send_and_receive` holds all replies before anybody looks at one, believes what a reply
+# says of its sender, and ends the run where one of them cannot be decoded. Here a reply is looked
+# at before the next one is pulled, so that those which are too large are let go one by one. A reply
+# counts only if it answers the message that was sent to its node, and whatever its decoding raises
+# is handed on as an error of that node.
 
-UNREADABLE = 900  # a code beside Flower's own, for a reply that cannot be decoded or is not the node's
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0  # seconds between two looks at who has answered; the longest is Flower's own
+# a code beside Flower's own, for a reply that cannot be decoded or is not the node's
+UNREADABLE = 900
+# seconds between two looks at who has answered; the longest is Flower's own
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0
 
 
 def replies_to(grid: Grid, messages: Iterable[Message], timeout: float) -> Iterator[Message]:
     """Send messages now, and yield at most one reply to each until the timeout in seconds."""
     sent = list(messages)
     stored = set(grid.push_messages(sent)) if sent else set()
-    return _pull_all(grid, {key: message for message in sent if (key := message.metadata.message_id) in stored}, timeout)
+    return _pull_all(
+        grid,
+        {key: message for message in sent if (key := message.metadata.message_id) in stored},
+        timeout,
+    )
 
 
 def _pull_all(grid: Grid, waiting: dict[str, Message], timeout: float) -> Iterator[Message]:
@@ -107,14 +133,27 @@ def _pull_all(grid: Grid, waiting: dict[str, Message], timeout: float) -> Iterat
 def _pull(grid: Grid, key: str, asked: Message) -> Message | None:
     """Reply to one message; None if there is none yet."""
     try:
-        found = next((reply for reply in grid.pull_messages([key]) if reply.metadata.reply_to_message_id == key), None)
+        found = next(
+            (
+                reply
+                for reply in grid.pull_messages([key])
+                if reply.metadata.reply_to_message_id == key
+            ),
+            None,
+        )
     except Exception as error:  # whoever wrote the reply chooses how its decoding fails
-        return _unreadable(asked, f"sent a reply that could not be fetched and decoded ({type(error).__name__}: {printable(str(error))})")
+        return _unreadable(
+            asked,
+            f"sent a reply that could not be fetched and decoded ({type(error).__name__}:"
+            f" {printable(str(error))})",
+        )
     if found is None:
         return None
     if found.has_error():  # of the node, or of the SuperLink about it
         error = found.error
-        return Message(Error(0, error.reason) if error.code == UNREADABLE else error, reply_to=asked)
+        return Message(
+            Error(0, error.reason) if error.code == UNREADABLE else error, reply_to=asked
+        )
     if found.metadata.src_node_id != asked.metadata.dst_node_id:
         return _unreadable(asked, f"replied in the name of node {found.metadata.src_node_id}")
     return found
@@ -124,7 +163,8 @@ def _unreadable(asked: Message, reason: str) -> Message:
     return Message(Error(UNREADABLE, reason), reply_to=asked)
 
 
-# The arrays of a reply: the model's names, shapes and kinds of numbers, all of them finite. One pass, no copies.
+# The arrays of a reply: the model's names, shapes and kinds of numbers, all of them finite. One
+# pass, no copies.
 
 
 def arrays_of(content: RecordDict, expected: ReplySpec) -> ArrayRecord:
@@ -137,18 +177,33 @@ def arrays_of(content: RecordDict, expected: ReplySpec) -> ArrayRecord:
         try:
             found = wire.read(arrays[name])
         except (ValueError, TypeError, EOFError) as error:
-            raise ReplyError(f"sent array {name!r} in a form that cannot be read: {str(error)[:LONGEST_REASON]}", ARRAYS) from None
+            raise ReplyError(
+                f"sent array {name!r} in a form that cannot be read: {str(error)[:LONGEST_REASON]}",
+                ARRAYS,
+            ) from None
         if found.shape != shape:
-            raise ReplyError(f"sent array {name!r} with shape {list(found.shape)}, where the model has {list(shape)}", ARRAYS)
+            raise ReplyError(
+                f"sent array {name!r} with shape {list(found.shape)}, where the model has"
+                f" {list(shape)}",
+                ARRAYS,
+            )
         if _kind(found.dtype) != _kind(dtype):
-            raise ReplyError(f"sent array {name!r} with numbers of type {found.dtype}, where the model has {dtype}", ARRAYS)
+            raise ReplyError(
+                f"sent array {name!r} with numbers of type {found.dtype}, where the model has"
+                f" {dtype}",
+                ARRAYS,
+            )
         if not is_finite(found):
             raise ReplyError(f"sent NaN or infinity in array {name!r}", ARRAYS)
         if not _fits(found, dtype):
             what = "NaN or infinity in" if dtype.kind == "f" else "beyond"
-            raise ReplyError(f"sent numbers in array {name!r} that are {what} the model's {dtype}", ARRAYS)
+            raise ReplyError(
+                f"sent numbers in array {name!r} that are {what} the model's {dtype}", ARRAYS
+            )
         if expected.ranked and not _places(found):
-            raise ReplyError(f"sent an order in array {name!r} that does not name every place once", ARRAYS)
+            raise ReplyError(
+                f"sent an order in array {name!r} that does not name every place once", ARRAYS
+            )
     return arrays
 
 
@@ -156,19 +211,29 @@ def record_of(content: RecordDict, expected: ReplySpec) -> ArrayRecord:
     """Record of arrays, unchecked."""
     records = content.array_records
     if expected.arrays_key not in records and len(records) != 1:
-        raise ReplyError(f"sent {len(records)} models, where one is needed (named {expected.arrays_key!r})", ARRAYS)
+        raise ReplyError(
+            f"sent {len(records)} models, where one is needed (named {expected.arrays_key!r})",
+            ARRAYS,
+        )
     return records.get(expected.arrays_key) or next(iter(records.values()))
 
 
 def _other_names(found: list[str], wanted: list[str]) -> str:
     text = f"sent {len(found)} arrays, where the model has {len(wanted)}"
-    missing, strange = [name for name in wanted if name not in found], [name for name in found if name not in wanted]
-    parts = ([f"{missing[0]!r} is missing"] if missing else []) + ([f"{strange[0]!r} is not one of them"] if strange else [])
+    missing, strange = (
+        [name for name in wanted if name not in found],
+        [name for name in found if name not in wanted],
+    )
+    parts = ([f"{missing[0]!r} is missing"] if missing else []) + (
+        [f"{strange[0]!r} is not one of them"] if strange else []
+    )
     return f"{text}: {' and '.join(parts)}"
 
 
 def is_finite(array: np.ndarray) -> bool:
-    """Whether all entries are finite. The sum of squares is finite only then, unless it overflows."""
+    """Whether all entries are finite. The sum of squares is finite only then, unless it
+    overflows.
+    """
     if array.dtype.kind not in "fc" or not array.size:
         return True
     flat = array.ravel(order="K")
@@ -182,7 +247,9 @@ def _fits(array: np.ndarray, dtype: np.dtype[Any]) -> bool:
     if not array.size or array.dtype == dtype or dtype.kind not in "fiu":
         return True
     if dtype.kind == "f":
-        return array.dtype.itemsize <= dtype.itemsize or bool(max(array.max(), -array.min()) <= np.finfo(dtype).max)
+        return array.dtype.itemsize <= dtype.itemsize or bool(
+            max(array.max(), -array.min()) <= np.finfo(dtype).max
+        )
     return np.iinfo(dtype).min <= int(array.min()) and int(array.max()) <= np.iinfo(dtype).max
 
 
@@ -193,7 +260,9 @@ def _places(array: np.ndarray) -> bool:
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
-    """Kind of a type. Floats of any precision are one kind, and so are signed and unsigned integers."""
+    """Kind of a type. Floats of any precision are one kind, and so are signed and unsigned
+    integers.
+    """
     return "i" if dtype.kind == "u" else dtype.kind
 
 
@@ -207,7 +276,9 @@ def count(key: str, value: Any, kind: str) -> int:
     """A number of rows."""
     rows = number(key, value, kind)
     if rows < 0 or rows != np.floor(rows):
-        raise ReplyError(f"sent {rows:g} as {key!r}, which must be a whole number of at least 0", kind)
+        raise ReplyError(
+            f"sent {rows:g} as {key!r}, which must be a whole number of at least 0", kind
+        )
     if rows > MOST_ROWS:
         raise ReplyError(f"sent {rows:g} as {key!r}, which no client can have", kind)
     return int(rows)
@@ -227,7 +298,11 @@ def signal(need: str, metrics: Mapping[str, Any], examples: int, expected: Reply
     key = wire.SIGNALS[need]
     if key not in metrics:
         how = wire.HOW_TO_SEND[key]
-        raise ReplyError(f"sent no {key!r}. {expected.method or 'The method'} needs {how}: metrics[{key!r}] = ...", SIGNALS)
+        raise ReplyError(
+            f"sent no {key!r}. {expected.method or 'The method'} needs {how}: metrics[{key!r}]"
+            " = ...",
+            SIGNALS,
+        )
     if need == "loss":
         return np.asarray(loss(key, metrics[key], expected))
     if need == "unprivileged":
@@ -247,7 +322,11 @@ def loss(key: str, value: Any, expected: ReplySpec) -> float:
     if mean < 0:
         raise ReplyError(f"sent {mean:g} as {key!r}, and a loss must be at least 0", SIGNALS)
     if mean > expected.largest_loss:
-        raise ReplyError(f"sent {mean:g} as {key!r}, far above what a mean loss can be ({expected.largest_loss:g})", SIGNALS)
+        raise ReplyError(
+            f"sent {mean:g} as {key!r}, far above what a mean loss can be"
+            f" ({expected.largest_loss:g})",
+            SIGNALS,
+        )
     return mean
 
 
@@ -263,7 +342,9 @@ def choice(value: Any, expected: ReplySpec) -> int:
     """Number of one of several models."""
     model = number(wire.CHOICE, value)
     if model != np.floor(model) or not 0 <= model < expected.models:
-        raise ReplyError(f"chose model {model:g}, but there are models 0 to {expected.models - 1}", SIGNALS)
+        raise ReplyError(
+            f"chose model {model:g}, but there are models 0 to {expected.models - 1}", SIGNALS
+        )
     return int(model)
 
 
@@ -274,9 +355,15 @@ def array(key: str, metrics: Mapping[str, Any], wanted: tuple[int | None, ...]) 
     except ValueError as error:
         raise ReplyError(f"sent {key!r} in a form that cannot be read: {error}", SIGNALS) from None
     assert found is not None  # it is there: the caller looked
-    if found.ndim != len(wanted) or any(w not in (None, own) for own, w in zip(found.shape, wanted, strict=True)):
+    if found.ndim != len(wanted) or any(
+        w not in (None, own) for own, w in zip(found.shape, wanted, strict=True)
+    ):
         shape, said = [*("any" if w is None else w for w in wanted)], f"{key}{wire.SHAPE}"
-        raise ReplyError(f"sent {key!r} with shape {list(found.shape)}, where {shape} is needed; {said!r} says the shape", SIGNALS)
+        raise ReplyError(
+            f"sent {key!r} with shape {list(found.shape)}, where {shape} is needed; {said!r} says"
+            " the shape",
+            SIGNALS,
+        )
     if not found.size:
         raise ReplyError(f"sent {key!r} without an entry, with shape {list(found.shape)}", SIGNALS)
     if not np.isfinite(found).all() or (found < 0).any():
@@ -284,56 +371,93 @@ def array(key: str, metrics: Mapping[str, Any], wanted: tuple[int | None, ...]) 
     return found
 
 
-def table(key: str, metrics: Mapping[str, Any], examples: int | None, expected: ReplySpec) -> np.ndarray:
-    """Counts of rows by group, label and outcome, which must sum to `examples` unless that is None."""
+def table(
+    key: str, metrics: Mapping[str, Any], examples: int | None, expected: ReplySpec
+) -> np.ndarray:
+    """Counts of rows by group, label and outcome, which must sum to `examples` unless
+    that is None.
+    """
     groups, labels = expected.cells or (None, None)
     counts = array(key, metrics, (groups, labels, labels))
     if counts.shape[1] != counts.shape[2]:
-        raise ReplyError(f"sent {key!r} with {counts.shape[1]} labels but {counts.shape[2]} outcomes", SIGNALS)
+        raise ReplyError(
+            f"sent {key!r} with {counts.shape[1]} labels but {counts.shape[2]} outcomes", SIGNALS
+        )
     if (counts != np.floor(counts)).any():
-        raise ReplyError(f"sent {key!r} with entries that are not whole numbers, though they count rows", SIGNALS)
+        raise ReplyError(
+            f"sent {key!r} with entries that are not whole numbers, though they count rows", SIGNALS
+        )
     if counts.sum() > MOST_ROWS:
-        raise ReplyError(f"sent {key!r} that counts {counts.sum():,.0f} rows, which no client can have", SIGNALS)
+        raise ReplyError(
+            f"sent {key!r} that counts {counts.sum():,.0f} rows, which no client can have", SIGNALS
+        )
     if examples is not None and counts.sum() != examples:
-        raise ReplyError(f"sent {key!r} that counts {counts.sum():,.0f} rows, but says that there are {examples:,}", SIGNALS)
+        raise ReplyError(
+            f"sent {key!r} that counts {counts.sum():,.0f} rows, but says that there are"
+            f" {examples:,}",
+            SIGNALS,
+        )
     return counts
 
 
-def cell_loss(key: str, metrics: Mapping[str, Any], examples: int, expected: ReplySpec) -> np.ndarray:
+def cell_loss(
+    key: str, metrics: Mapping[str, Any], examples: int, expected: ReplySpec
+) -> np.ndarray:
     """Summed losses by group and label."""
     losses = array(key, metrics, expected.cells or (None, None))
     if losses.sum() > expected.largest_loss * examples:
-        raise ReplyError(f"sent {key!r} with a mean of {losses.sum() / examples:g} a row, far above what a loss can be", SIGNALS)
+        raise ReplyError(
+            f"sent {key!r} with a mean of {losses.sum() / examples:g} a row, far above what a loss"
+            " can be",
+            SIGNALS,
+        )
     return losses
 
 
 def check_norm(metrics: Mapping[str, Any], expected: ReplySpec) -> None:
-    """Check the squared length of an update, which is required where the method needs it and the server sees only a sum."""
+    """Check the squared length of an update, which is required where the method needs it and the
+    server sees only a sum.
+    """
     if "square_norm" in expected.needs and wire.SQUARE_NORM not in metrics:
         key, how = wire.SQUARE_NORM, wire.HOW_TO_SEND[wire.SQUARE_NORM]
-        raise ReplyError(f"sent no {key!r}. {expected.method or 'The method'} needs {how}: metrics[{key!r}] = ...", SIGNALS)
+        raise ReplyError(
+            f"sent no {key!r}. {expected.method or 'The method'} needs {how}: metrics[{key!r}]"
+            " = ...",
+            SIGNALS,
+        )
     if wire.SQUARE_NORM not in metrics:
         return
     square = number(wire.SQUARE_NORM, metrics[wire.SQUARE_NORM])
     if square < 0:
         raise ReplyError(f"sent a negative {wire.SQUARE_NORM!r}", SIGNALS)
     if square > LARGEST_SINGLE:
-        raise ReplyError(f"sent {square:g} as {wire.SQUARE_NORM!r}, which is infinity in single precision", SIGNALS)
+        raise ReplyError(
+            f"sent {square:g} as {wire.SQUARE_NORM!r}, which is infinity in single precision",
+            SIGNALS,
+        )
 
 
 def check_coefficient(metrics: Mapping[str, Any], expected: ReplySpec) -> None:
-    """Check that a client repeats its coefficient: a client without two-phase rounds would send a whole model."""
+    """Check that a client repeats its coefficient: a client without two-phase rounds would send a
+    whole model.
+    """
     if expected.coefficient is None:
         return
     key, told = wire.COEFFICIENT, np.ravel(expected.coefficient).tolist()
     if key not in metrics:
         how = "multiply trained minus received by it and repeat it"
-        raise ReplyError(f"sent no {key!r}. In two-phase rounds it must {how}: metrics[{key!r}] = config[{key!r}]", SIGNALS)
+        raise ReplyError(
+            f"sent no {key!r}. In two-phase rounds it must {how}: metrics[{key!r}] ="
+            f" config[{key!r}]",
+            SIGNALS,
+        )
     sent = metrics[key]
     found = np.array([number(key, one) for one in (sent if isinstance(sent, list) else [sent])])
     if found.shape != np.shape(told) or not np.allclose(found, told, rtol=1e-5, atol=0):
         raise ReplyError(
-            f"multiplied its update by {_brief(metrics[key])}, where it was told {told if len(told) > 1 else told[0]}", SIGNALS
+            f"multiplied its update by {_brief(metrics[key])}, where it was told"
+            f" {told if len(told) > 1 else told[0]}",
+            SIGNALS,
         )
 
 

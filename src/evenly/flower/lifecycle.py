@@ -1,4 +1,6 @@
-"""A deployment from its start to its end: its clients, the files after every round, and how a killed server resumes."""
+"""A deployment from its start to its end: its clients, the files after every round, and how a
+killed server resumes.
+"""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +14,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType
 from flwr.serverapp import Grid
 
 from evenly.data.federation import Census
-from evenly.experiment.deployment import Deployment, DeploymentFacts, Exclusion, Flag, ServerOptions, write_facts
+from evenly.experiment.deployment import (
+    Deployment,
+    DeploymentFacts,
+    Exclusion,
+    Flag,
+    ServerOptions,
+    write_facts,
+)
 from evenly.experiment.folder import folder_lock, sweep
 from evenly.flower import aggregation, messages, roster, two_phase, wire
 from evenly.flower.aggregation import RoundResult
@@ -46,7 +55,8 @@ from evenly.parts.sampling import Fraction, Uniform
 from evenly.records import replace, require
 from evenly.types import Algorithm, ReportingRule, Seeds, Several
 
-# Before the first round: the connected clients, their census where the method needs one, and their first models.
+# Before the first round: the connected clients, their census where the method needs one, and their
+# first models.
 
 LOG = logging.getLogger("flwr")
 
@@ -61,38 +71,66 @@ class NewDeployment(NamedTuple):
 
 
 def open_deployment(
-    algorithm: Algorithm, options: Options, arrays: ArrayRecord, *, config: ConfigRecord, grid: Grid, timeout: float
+    algorithm: Algorithm,
+    options: Options,
+    arrays: ArrayRecord,
+    *,
+    config: ConfigRecord,
+    grid: Grid,
+    timeout: float,
 ) -> NewDeployment:
-    """Wait for enough clients, take the census where the method needs one, and prepare the first models."""
+    """Wait for enough clients, take the census where the method needs one, and prepare the first
+    models.
+    """
     nodes = wait_for_nodes(grid, options.min_available_nodes)
     roll, left_out = unknown_clients(sorted(nodes)), []
     if options.introduce or reads_census(algorithm):
-        # Clients with a personal model start it from the initial model, even if they are drawn late. Without a census they start
-        # it from the first model that they receive.
+        # Clients with a personal model start it from the initial model, even if they are drawn
+        # late. Without a census they start it from the first model that they receive.
         personal = jax.tree.leaves(algorithm.work.remember(np.zeros(())))
         records = {options.arrayrecord_key: arrays} if personal else {}
-        questions = [messages.message(wire.CENSUS, node, records, ConfigRecord(dict(config)), options.configrecord_key) for node in nodes]
-        roll, left_out = _read_census(algorithm, options, nodes, replies_to(grid, questions, timeout))
+        questions = [
+            messages.message(
+                wire.CENSUS, node, records, ConfigRecord(dict(config)), options.configrecord_key
+            )
+            for node in nodes
+        ]
+        roll, left_out = _read_census(
+            algorithm, options, nodes, replies_to(grid, questions, timeout)
+        )
     algorithm = roster.fit_to_clients(with_sampling(algorithm, options, roll), roll)
     census, flagged = roll.census, []
     if options.caps is not None:
         census, flagged = options.caps.census(census)
         options.caps.require_feasible(algorithm.select.slots(census))
     form, state = _first_state(algorithm, roll, arrays, census, options.seeds)
-    return NewDeployment(DeploymentSetting(algorithm, options, roll, form, census), state, left_out, flagged)
+    return NewDeployment(
+        DeploymentSetting(algorithm, options, roll, form, census), state, left_out, flagged
+    )
 
 
-def _first_state(algorithm: Algorithm, roll: Roll, arrays: ArrayRecord, census: Census, seeds: Seeds) -> tuple[Form, DeploymentState]:
+def _first_state(
+    algorithm: Algorithm, roll: Roll, arrays: ArrayRecord, census: Census, seeds: Seeds
+) -> tuple[Form, DeploymentState]:
     """The form of the model on the wire, and the state before the first round."""
     rule = algorithm.rule
     apart = rule.groups if isinstance(rule, Several) and rule.apart else 0
-    form, (model, carried) = wire.read_initial(arrays, ranks=aggregation.ranks(algorithm), apart=apart)
-    choice, begun = roster.first_choices(algorithm, roll, seeds), roster.models_differ(algorithm, model)
-    return form, DeploymentState(aggregation.first_state(algorithm, model, census, choice=choice, begun=begun), carried)
+    form, (model, carried) = wire.read_initial(
+        arrays, ranks=aggregation.ranks(algorithm), apart=apart
+    )
+    choice, begun = (
+        roster.first_choices(algorithm, roll, seeds),
+        roster.models_differ(algorithm, model),
+    )
+    return form, DeploymentState(
+        aggregation.first_state(algorithm, model, census, choice=choice, begun=begun), carried
+    )
 
 
 def with_sampling(algorithm: Algorithm, options: Options, roll: Roll) -> Algorithm:
-    """The algorithm with uniform sampling of as many clients as Flower draws for `fraction_train`."""
+    """The algorithm with uniform sampling of as many clients as Flower draws for
+    `fraction_train`.
+    """
     if options.fraction_train is None:
         return algorithm
     share = Fraction(share=options.fraction_train).slots(roll.census)
@@ -100,17 +138,31 @@ def with_sampling(algorithm: Algorithm, options: Options, roll: Roll) -> Algorit
 
 
 def with_fraction(algorithm: Algorithm, options: Options) -> Algorithm:
-    """The algorithm with `fraction_train` as a share, which does not depend on the number of clients."""
-    return algorithm if options.fraction_train is None else replace(algorithm, select=Fraction(share=options.fraction_train))
+    """The algorithm with `fraction_train` as a share, which does not depend on the number of
+    clients.
+    """
+    return (
+        algorithm
+        if options.fraction_train is None
+        else replace(algorithm, select=Fraction(share=options.fraction_train))
+    )
 
 
 def with_clients(setting: DeploymentSetting, roll: Roll) -> DeploymentSetting:
     """The setting with other clients, without a census; the number of sampled clients follows."""
-    return setting._replace(algorithm=with_sampling(setting.algorithm, setting.options, roll), roll=roll, census=roll.census)
+    return setting._replace(
+        algorithm=with_sampling(setting.algorithm, setting.options, roll),
+        roll=roll,
+        census=roll.census,
+    )
 
 
-def _read_census(algorithm: Algorithm, options: Options, nodes: list[int], replies: Iterable[Message]) -> tuple[Roll, list[Exclusion]]:
-    """The clients whose census can be used, and the nodes that are left out. Raises if too few can be used."""
+def _read_census(
+    algorithm: Algorithm, options: Options, nodes: list[int], replies: Iterable[Message]
+) -> tuple[Roll, list[Exclusion]]:
+    """The clients whose census can be used, and the nodes that are left out. Raises if too few can
+    be used.
+    """
     rule, most = algorithm.rule, options.max_reply_bytes or metrics_bytes(None)
     groups = rule.groups if isinstance(rule, Several) and rule.inference == "known" else 0
     usable, left_out = check_censuses(replies, nodes, groups=groups, most=most)
@@ -119,15 +171,20 @@ def _read_census(algorithm: Algorithm, options: Options, nodes: list[int], repli
     least = max(min(options.min_train_nodes, options.min_available_nodes), 1)
     require(
         len(usable) >= least,
-        f"{algorithm.label} needs a census of its clients ({wire.CENSUS!r}) from at least {least} nodes (min_train_nodes), and "
-        f"{len(usable)} of {len(nodes)} nodes sent one that can be used. Add a function for it to the ClientApp, "
-        f"@app.query('census'): see docs/flower-record.md. {quote_reasons(left_out, most=len(left_out))}",
+        f"{algorithm.label} needs a census of its clients ({wire.CENSUS!r}) from at least {least}"
+        f" nodes (min_train_nodes), and {len(usable)} of {len(nodes)} nodes sent one that can be"
+        " used. Add a function for it to the ClientApp, @app.query('census'): see"
+        f" docs/flower-record.md. {quote_reasons(left_out, most=len(left_out))}",
     )
     return roll_of(usable), left_out
 
 
 def cluster_clients(
-    setting: DeploymentSetting, current: DeploymentState, config: ConfigRecord, grid: Grid, timeout: float
+    setting: DeploymentSetting,
+    current: DeploymentState,
+    config: ConfigRecord,
+    grid: Grid,
+    timeout: float,
 ) -> tuple[DeploymentState, list[Exclusion]]:
     """Assign clients to models by E2FL's rank clustering, where the method uses it.
 
@@ -139,16 +196,25 @@ def cluster_clients(
     everyone = tuple(range(setting.roll.clients))
     request = RoundRequest(0, np.array(everyone, np.int32), everyone)
     model = messages.trained_record(setting, current)
-    training = messages.to_clients(MessageType.TRAIN, setting, current, number=1, clients=everyone, config=config, arrays=model)
+    training = messages.to_clients(
+        MessageType.TRAIN, setting, current, number=1, clients=everyone, config=config, arrays=model
+    )
     usable = read_replies(setting, request, replies_to(grid, training, timeout))
     require_enough(setting, request, usable)
-    places = {k: wire.split_model(setting.form, r.arrays).model for k, r in usable.replies.items() if r.arrays is not None}
+    places = {
+        k: wire.split_model(setting.form, r.arrays).model
+        for k, r in usable.replies.items()
+        if r.arrays is not None
+    }
     assert current.state.choice is not None
-    choice = roster.cluster_by_ranks(setting.algorithm, places, current.state.choice, setting.options.seeds)
+    choice = roster.cluster_by_ranks(
+        setting.algorithm, places, current.state.choice, setting.options.seeds
+    )
     return current._replace(state=current.state._replace(choice=choice)), usable.left_out
 
 
-# A deployment that runs. Its record and its state are written after every round if there is a folder.
+# A deployment that runs. Its record and its state are written after every round if there is a
+# folder.
 
 
 class RunningDeployment:
@@ -163,7 +229,14 @@ class RunningDeployment:
             claim(folder, self._deployment)
             self._resume(folder, opened)
         told = options_record(setting.options, self.done + 1)
-        self.recorder = Recorder(folder, self._deployment, facts_of(self.setting.roll), rounds=rounds, done=self.done, options=told)
+        self.recorder = Recorder(
+            folder,
+            self._deployment,
+            facts_of(self.setting.roll),
+            rounds=rounds,
+            done=self.done,
+            options=told,
+        )
         if not self.done:
             self.recorder.record_census(opened.left_out, opened.flagged)
 
@@ -188,12 +261,23 @@ class RunningDeployment:
         self.recorder.record_census(left_out)
 
     def record_training(
-        self, asked: RoundRequest, came: TrainingReplies, done: RoundResult, current: DeploymentState, *, seconds: float, download: float
+        self,
+        asked: RoundRequest,
+        came: TrainingReplies,
+        done: RoundResult,
+        current: DeploymentState,
+        *,
+        seconds: float,
+        download: float,
     ) -> None:
         """A round of training is over."""
         self.done, self.state = asked.number, current
         rule = self.setting.algorithm.rule
-        reports = {k: float(v) for k, v in rule.report(current.state.rule).items()} if isinstance(rule, ReportingRule) else {}
+        reports = (
+            {k: float(v) for k, v in rule.report(current.state.rule).items()}
+            if isinstance(rule, ReportingRule)
+            else {}
+        )
         uploads = [reply.upload for reply in came.replies.values()]
         self.recorder.record_round(
             asked.number,
@@ -214,7 +298,14 @@ class RunningDeployment:
         if self._folder is not None:
             roll = self.setting.roll
             told = {"numbers": list(roll.numbers)}
-            save(self._folder, self._deployment, round=self.done, state=self.state, nodes=roll.nodes, notes=told)
+            save(
+                self._folder,
+                self._deployment,
+                round=self.done,
+                state=self.state,
+                nodes=roll.nodes,
+                notes=told,
+            )
 
 
 @contextmanager
@@ -260,29 +351,52 @@ def options_record(options: Options, since: int) -> ServerOptions:
 def _deployment(setting: DeploymentSetting) -> Deployment:
     algorithm, options = setting.algorithm, setting.options
     arrays = list(zip(*setting.form.layout, strict=True))
-    return deployment_of(algorithm, options.seeds, arrays, notation=notation_of(with_fraction(algorithm, options)), caps=options.caps)
+    return deployment_of(
+        algorithm,
+        options.seeds,
+        arrays,
+        notation=notation_of(with_fraction(algorithm, options)),
+        caps=options.caps,
+    )
 
 
-def _match_clients(setting: DeploymentSetting, before: Sequence[int], numbers: Sequence[int] | None = None) -> DeploymentSetting:
-    """Give every client the number that it had before, when `before` were the nodes and `numbers` the clients' own numbers."""
+def _match_clients(
+    setting: DeploymentSetting, before: Sequence[int], numbers: Sequence[int] | None = None
+) -> DeploymentSetting:
+    """Give every client the number that it had before, when `before` were the nodes and `numbers`
+    the clients' own numbers.
+    """
     roll, label = setting.roll, setting.algorithm.label
     if roll.numbered or set(roll.nodes) == set(before):
-        fewer = f"{label}: {len(before)} clients took part before, and {roll.clients} are connected. Wait for all with min_available_nodes."
+        fewer = (
+            f"{label}: {len(before)} clients took part before, and {roll.clients} are connected."
+            " Wait for all with min_available_nodes."
+        )
         require(roll.clients >= len(before), fewer)
         own = tuple(numbers or range(len(before)))
-        others = f"{label}: clients {own} took part before, and clients {roll.numbers} sent a usable census now."
+        others = (
+            f"{label}: clients {own} took part before, and clients {roll.numbers} sent a usable"
+            " census now."
+        )
         require(
             not roll.numbered or roll.numbers[: len(own)] == own,
-            f"{others} Wait for the same clients with min_available_nodes={len(before)}, or choose another folder to start over.",
+            f"{others} Wait for the same clients with min_available_nodes={len(before)}, or choose"
+            " another folder to start over.",
         )
-        return setting if roll.has_census else setting._replace(roll=roll._replace(nodes=tuple(before)))
+        return (
+            setting
+            if roll.has_census
+            else setting._replace(roll=roll._replace(nodes=tuple(before)))
+        )
     require(
         not roll.has_census and grows(setting.algorithm.rule),
-        f"{label} keeps a state for each client, and other nodes are connected than before, so clients cannot be matched. Wait for all "
-        f"with min_available_nodes={len(before)}, let clients send their number in the census (introduce=True), or choose another "
-        "folder to start over.",
+        f"{label} keeps a state for each client, and other nodes are connected than before, so"
+        f" clients cannot be matched. Wait for all with min_available_nodes={len(before)}, let"
+        " clients send their number in the census (introduce=True), or choose another folder to"
+        " start over.",
     )
     new = [node for node in roll.nodes if node not in before]
-    # Clients that are away keep their number. Where Flower gave all nodes new ids, they take the numbers of before.
+    # Clients that are away keep their number. Where Flower gave all nodes new ids, they take the
+    # numbers of before.
     known = (*before, *new) if len(new) < roll.clients else (*new, *before[len(new) :])
     return with_clients(setting, unknown_clients(known))

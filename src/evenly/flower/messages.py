@@ -1,4 +1,6 @@
-"""Messages to clients, and their replies as a round uses them: usable replies, exclusions, signals and averaged metrics."""
+"""Messages to clients, and their replies as a round uses them: usable replies, exclusions, signals
+and averaged metrics.
+"""
 
 import functools
 import logging
@@ -13,7 +15,14 @@ from evenly.experiment.deployment import UNKNOWN, Exclusion
 from evenly.flower import aggregation, roster, wire
 from evenly.flower.aggregation import Leaves, ServerState
 from evenly.flower.checks import ARRAYS, ReplySpec
-from evenly.flower.replies import ClientEvaluation, Reply, check_evaluation, check_reply, no_answer, size_of
+from evenly.flower.replies import (
+    ClientEvaluation,
+    Reply,
+    check_evaluation,
+    check_reply,
+    no_answer,
+    size_of,
+)
 from evenly.flower.roster import DeploymentSetting, notation_of
 from evenly.flower.wire import ModelParts, model_record, models_record
 from evenly.types import Algorithm, RowRule, Signals
@@ -28,7 +37,13 @@ class DeploymentState(NamedTuple):
     carried: Leaves  # the model's entries that are not learned
 
 
-def message(kind: str, node: int, records: Mapping[str, ArrayRecord], config: ConfigRecord, config_key: str = wire.CONFIG) -> Message:
+def message(
+    kind: str,
+    node: int,
+    records: Mapping[str, ArrayRecord],
+    config: ConfigRecord,
+    config_key: str = wire.CONFIG,
+) -> Message:
     return Message(RecordDict({**records, config_key: config}), message_type=kind, dst_node_id=node)
 
 
@@ -45,19 +60,34 @@ def to_clients(
 ) -> list[Message]:
     """Messages of one kind for a round: one to each client, with arrays and config.
 
-    `coefficients` are the additional entries of each client's config in the second half of a two-phase round. Clients chose
-    their model in the first half, so no models to choose from are sent then.
+    `coefficients` are the additional entries of each client's config in the second half of a
+    two-phase round. Clients chose their model in the first half, so no models to choose from are
+    sent then.
     """
     records = {setting.options.arrayrecord_key: arrays}
-    if coefficients is None and setting.models and not setting.apart and clients_choose_now(setting, current):
-        records[wire.OFFERED] = models_record(setting.form, aggregation.models_to_choose(setting.algorithm, current.state), current.carried)
+    if (
+        coefficients is None
+        and setting.models
+        and not setting.apart
+        and clients_choose_now(setting, current)
+    ):
+        records[wire.OFFERED] = models_record(
+            setting.form,
+            aggregation.models_to_choose(setting.algorithm, current.state),
+            current.carried,
+        )
     common, extra = {**config, **_common_config(setting, current, number)}, coefficients or {}
-    configs = {k: ConfigRecord({**common, **_client_config(setting, current, k), **extra.get(k, {})}) for k in clients}
+    configs = {
+        k: ConfigRecord({**common, **_client_config(setting, current, k), **extra.get(k, {})})
+        for k in clients
+    }
     key = setting.options.configrecord_key
     return [message(kind, setting.roll.nodes[k], records, own, key) for k, own in configs.items()]
 
 
-def _common_config(setting: DeploymentSetting, current: DeploymentState, number: int) -> ConfigRecord:
+def _common_config(
+    setting: DeploymentSetting, current: DeploymentState, number: int
+) -> ConfigRecord:
     algorithm, seeds = setting.algorithm, setting.options.seeds
     told = ConfigRecord({wire.ROUND: number, wire.METHOD: notation_of(algorithm)})
     told[wire.BATCH_SEED], told[wire.MODEL_SEED] = seeds.batches, seeds.model
@@ -68,7 +98,9 @@ def _common_config(setting: DeploymentSetting, current: DeploymentState, number:
     return told
 
 
-def _client_config(setting: DeploymentSetting, current: DeploymentState, client: int) -> dict[str, int]:
+def _client_config(
+    setting: DeploymentSetting, current: DeploymentState, client: int
+) -> dict[str, int]:
     """Config entries of one client: its number, and its model where the server decides it."""
     given = current.state.choice
     if given is None or clients_choose_now(setting, current):
@@ -107,7 +139,8 @@ def served_record(setting: DeploymentSetting, current: DeploymentState) -> Array
 LOG = logging.getLogger("flwr")
 QUOTED = 5  # reasons in one sentence
 OWN_METRICS = 2**24  # bytes that a client's metrics may have besides tables
-UNKNOWN_TABLES = 2**26  # bytes of tables where no census says how large they are: of a thousand labels, say
+# bytes of tables where no census says how large they are: of a thousand labels, say
+UNKNOWN_TABLES = 2**26
 
 
 class RoundRequest(NamedTuple):
@@ -118,7 +151,8 @@ class RoundRequest(NamedTuple):
     connected: tuple[int, ...]  # clients of the cohort that are connected
     needs: frozenset[str] = frozenset()  # signals that clients must send
     phase: str = "train"
-    coefficients: Mapping[int, np.ndarray] | None = None  # two-phase rounds: factor of each client's update
+    # two-phase rounds: factor of each client's update
+    coefficients: Mapping[int, np.ndarray] | None = None
     masked: bool = False  # whether only the sum of the replies can be read
 
     @property
@@ -142,7 +176,9 @@ class EvaluationReplies(NamedTuple):
     left_out: list[Exclusion]
 
 
-def read_replies(setting: DeploymentSetting, request: RoundRequest, replies: Iterable[Message]) -> TrainingReplies:
+def read_replies(
+    setting: DeploymentSetting, request: RoundRequest, replies: Iterable[Message]
+) -> TrainingReplies:
     """Read the replies to a round of training: usable ones, and exclusions with a reason."""
     found, contents, left_out = {}, [], []
     for client, message in _by_client(setting, request, replies, left_out):
@@ -156,39 +192,57 @@ def read_replies(setting: DeploymentSetting, request: RoundRequest, replies: Ite
     return TrainingReplies(found, contents, left_out)
 
 
-def read_evaluations(setting: DeploymentSetting, request: RoundRequest, replies: Iterable[Message]) -> EvaluationReplies:
-    """Read the replies to an evaluation. Metrics that the report cannot use may still be averaged."""
+def read_evaluations(
+    setting: DeploymentSetting, request: RoundRequest, replies: Iterable[Message]
+) -> EvaluationReplies:
+    """Read the replies to an evaluation. Metrics that the report cannot use may still be
+    averaged.
+    """
     found, contents, left_out = [], [], []
     for client, message in _by_client(setting, request, replies, left_out):
         reply = check_evaluation(message, reply_spec(setting, request, client))
         (left_out if isinstance(reply, Exclusion) else found).append(reply)
-        if message.has_content() and message.content.metric_records and size_of(message.content) <= most_bytes(setting, request):
+        if (
+            message.has_content()
+            and message.content.metric_records
+            and size_of(message.content) <= most_bytes(setting, request)
+        ):
             contents.append(message.content)
     _log_left_out(left_out)
     return EvaluationReplies(found, contents, left_out)
 
 
-def leave_out_broken(setting: DeploymentSetting, request: RoundRequest, usable: TrainingReplies, counted: set[int]) -> TrainingReplies:
+def leave_out_broken(
+    setting: DeploymentSetting, request: RoundRequest, usable: TrainingReplies, counted: set[int]
+) -> TrainingReplies:
     """Exclude clients whose arrays are finite but whose update is too long to be summed."""
     reason = "sent an update whose length is NaN or infinity"
-    more = [reply_spec(setting, request, k).left_out(reason, ARRAYS) for k in sorted(usable.replies.keys() - counted)]
+    more = [
+        reply_spec(setting, request, k).left_out(reason, ARRAYS)
+        for k in sorted(usable.replies.keys() - counted)
+    ]
     _log_left_out(more)
     return usable._replace(left_out=usable.left_out + more)
 
 
-def require_enough(setting: DeploymentSetting, request: RoundRequest, usable: TrainingReplies) -> None:
+def require_enough(
+    setting: DeploymentSetting, request: RoundRequest, usable: TrainingReplies
+) -> None:
     """Raise with the reasons if too few replies are usable."""
     least = setting.options.min_train_nodes
     if len(usable.replies) >= max(min(least, len(request.chosen)), 1):
         return
     raise ValueError(
-        f"Round {request.number} of {setting.algorithm.label}: at least {least} of the {len(request.chosen)} chosen clients must send a "
-        f"usable reply (min_train_nodes), and {len(usable.replies)} did. {quote_reasons(usable.left_out)}"
+        f"Round {request.number} of {setting.algorithm.label}: at least {least} of the"
+        f" {len(request.chosen)} chosen clients must send a usable reply (min_train_nodes), and"
+        f" {len(usable.replies)} did. {quote_reasons(usable.left_out)}"
     )
 
 
 def quote_reasons(left_out: list[Exclusion], most: int = QUOTED) -> str:
-    """Every reason once, most frequent first, with one node that has it and the number of others."""
+    """Every reason once, most frequent first, with one node that has it and the number of
+    others.
+    """
     counts = Counter(one.reason for one in left_out)
     first = {one.reason: one for one in reversed(left_out)}
     said = []
@@ -214,7 +268,11 @@ def reply_spec(setting: DeploymentSetting, request: RoundRequest, client: int) -
         needs=request.needs,
         layout=_layout(setting, request, coefficient),
         ranked=setting.form.ranks and coefficient is None,
-        examples=int(roll.census.examples[client]) if known and request.phase in ("train", "measure") else None,
+        examples=(
+            int(roll.census.examples[client])
+            if known and request.phase in ("train", "measure")
+            else None
+        ),
         cells=(roll.census.cells.shape[1], roll.census.cells.shape[2]) if known else None,
         models=max(setting.models, 1),
         phase=request.phase,
@@ -238,14 +296,18 @@ def most_bytes(setting: DeploymentSetting, request: RoundRequest) -> int:
 
 
 def metrics_bytes(cells: tuple[int, ...] | None) -> int:
-    """Largest size of metrics in bytes: tables of all splits where groups and labels are known, and further metrics."""
+    """Largest size of metrics in bytes: tables of all splits where groups and labels are known, and
+    further metrics.
+    """
     if cells is None:
         return UNKNOWN_TABLES + OWN_METRICS
     groups, labels = cells
     return 8 * groups * labels * (4 * labels + 2) + OWN_METRICS
 
 
-def _layout(setting: DeploymentSetting, request: RoundRequest, coefficient: np.ndarray | None) -> wire.Layout | None:
+def _layout(
+    setting: DeploymentSetting, request: RoundRequest, coefficient: np.ndarray | None
+) -> wire.Layout | None:
     """Form of the arrays that a client sends: a trained model, or coefficient times update."""
     if request.phase != "train" or request.masked:
         return None
@@ -253,7 +315,10 @@ def _layout(setting: DeploymentSetting, request: RoundRequest, coefficient: np.n
 
 
 def _by_client(
-    setting: DeploymentSetting, request: RoundRequest, replies: Iterable[Message], left_out: list[Exclusion]
+    setting: DeploymentSetting,
+    request: RoundRequest,
+    replies: Iterable[Message],
+    left_out: list[Exclusion],
 ) -> Iterable[tuple[int, Message]]:
     """The first reply of each client. Clients without one are added to `left_out`."""
     waiting = {setting.roll.nodes[k]: k for k in request.connected}
@@ -268,10 +333,18 @@ def _by_client(
 
 def _log_left_out(left_out: list[Exclusion]) -> None:
     for one in left_out:
-        LOG.warning("Round %d: client %d (node %d) %s.", one.round, one.client, one.node, one.reason)
+        LOG.warning(
+            "Round %d: client %d (node %d) %s.", one.round, one.client, one.node, one.reason
+        )
 
 
-def signals_of(algorithm: Algorithm, state: ServerState, cohort: np.ndarray, heard: Mapping[int, Reply], chance: np.ndarray) -> Signals:
+def signals_of(
+    algorithm: Algorithm,
+    state: ServerState,
+    cohort: np.ndarray,
+    heard: Mapping[int, Reply],
+    chance: np.ndarray,
+) -> Signals:
     """Signals of the cohort, stacked by slot [K]; zeros for clients without a usable reply."""
     who = cohort.tolist()
     told = {}
@@ -285,7 +358,9 @@ def signals_of(algorithm: Algorithm, state: ServerState, cohort: np.ndarray, hea
             told[name] = np.stack([known.get(k, nothing) for k in who]).astype(np.float32)
             if name == "valid_table" and not told[name].any():
                 LOG.warning(
-                    "%s: no client in this round has validation rows, which the method needs: coefficients do not change", algorithm.label
+                    "%s: no client in this round has validation rows, which the method needs:"
+                    " coefficients do not change",
+                    algorithm.label,
                 )
     return Signals(
         client=cohort,
@@ -300,20 +375,25 @@ def signals_of(algorithm: Algorithm, state: ServerState, cohort: np.ndarray, hea
 
 # Signals, of which a mean over clients has no meaning.
 NOT_MEANS = (
-    wire.TABLE, wire.CELL_LOSS, wire.CELLS, wire.UNPRIVILEGED, wire.CHOICE, wire.SQUARE_NORM, wire.COEFFICIENT, wire.CLIENT,
-    wire.CLIENT_GROUP,
+    wire.TABLE, wire.CELL_LOSS, wire.CELLS, wire.UNPRIVILEGED, wire.CHOICE, wire.SQUARE_NORM,
+    wire.COEFFICIENT, wire.CLIENT, wire.CLIENT_GROUP,
 )  # fmt: skip
 
 
 def average_metrics(contents: list[RecordDict], weighted_by_key: str) -> MetricRecord:
-    """Mean of each metric over the clients that sent a finite number, weighted by their rows, as in Flower's own strategies.
+    """Mean of each metric over the clients that sent a finite number, weighted by their rows, as in
+    Flower's own strategies.
 
-    What one client sends never costs the mean of the others: without a size it does not count, and NaN is no number.
+    What one client sends never costs the mean of the others: without a size it does not count, and
+    NaN is no number.
     """
-    said: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # by metric: weights, and weights times values
+    # by metric: weights, and weights times values
+    said: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     with np.errstate(all="ignore"):
         for content in contents:
-            metrics = content.metric_records.get(wire.METRICS) or next(iter(content.metric_records.values()))
+            metrics = content.metric_records.get(wire.METRICS) or next(
+                iter(content.metric_records.values())
+            )
             weight = _finite(metrics.get(weighted_by_key))
             if weight is None or weight.ndim or not weight > 0:
                 continue
@@ -336,11 +416,19 @@ def _finite(value: Any) -> np.ndarray | None:
 def _mean(said: list[tuple[np.ndarray, np.ndarray]]) -> Any:
     """Weighted mean of the values that have the most frequent shape."""
     usual = Counter(own.shape for _, own in said).most_common()[0][0]
-    weights, products = zip(*((weight, own) for weight, own in said if own.shape == usual), strict=True)
+    weights, products = zip(
+        *((weight, own) for weight, own in said if own.shape == usual), strict=True
+    )
     return (functools.reduce(np.add, products) / functools.reduce(np.add, weights)).tolist()
 
 
 def _is_mean(name: str) -> bool:
-    """Whether a mean of this metric is meaningful: it is no signal, no signal of a split and no shape."""
+    """Whether a mean of this metric is meaningful: it is no signal, no signal of a split and no
+    shape.
+    """
     plain = name.removeprefix("train-").removeprefix("valid-")
-    return not name.endswith(wire.SHAPE) and plain not in NOT_MEANS and not plain.endswith(wire.EXAMPLES)
+    return (
+        not name.endswith(wire.SHAPE)
+        and plain not in NOT_MEANS
+        and not plain.endswith(wire.EXAMPLES)
+    )

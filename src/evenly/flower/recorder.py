@@ -1,7 +1,7 @@
 """Record of a deployment: a folder with the same contents as that of a simulation.
 
-After every round its files are written completely, so a server that is killed loses at most the round it was in. Without a
-folder the record is kept in memory, and `trace` returns the same.
+After every round its files are written completely, so a server that is killed loses at most the
+round it was in. Without a folder the record is kept in memory, and `trace` returns the same.
 """
 
 import dataclasses
@@ -60,7 +60,9 @@ def deployment_of(
     name: str = "deployment",
     caps: Any = None,
 ) -> Deployment:
-    """Description of a deployment, for its folder. `arrays` are name, shape and type of each array of the model."""
+    """Description of a deployment, for its folder. `arrays` are name, shape and type of each array
+    of the model.
+    """
     label = algorithm.label or type(algorithm.rule).__name__
     head = parse(label)[0]
     return Deployment(
@@ -71,7 +73,13 @@ def deployment_of(
         seeds=dataclasses.asdict(seeds),  # pyright: ignore[reportArgumentType]
         arrays=[[key, list(shape), str(np.dtype(dtype))] for key, shape, dtype in arrays],
         sampling=_sampling(notation),
-        caps={} if caps is None else {key: value for key, value in dataclasses.asdict(caps).items() if value is not None},
+        caps=(
+            {}
+            if caps is None
+            else {
+                key: value for key, value in dataclasses.asdict(caps).items() if value is not None
+            }
+        ),
         needs=tuple(sorted(algorithm.needs)),
         notation=notation,
     )
@@ -90,7 +98,9 @@ class Recorder:
         done: int = 0,
         options: ServerOptions | None = None,
     ) -> None:
-        """`rounds` are planned, and `done` were completed by an earlier server; its later files are removed."""
+        """`rounds` are planned, and `done` were completed by an earlier server; its later files are
+        removed.
+        """
         self.deployment, self.about = deployment, about
         self._folder = None if folder is None else Path(folder)
         self._planned = rounds
@@ -122,7 +132,9 @@ class Recorder:
         """Record exclusions from a round that could not be completed."""
         self._left_out += left_out
 
-    def record_census(self, left_out: Iterable[Exclusion] = (), flagged: Iterable[Flag] = ()) -> None:
+    def record_census(
+        self, left_out: Iterable[Exclusion] = (), flagged: Iterable[Flag] = ()
+    ) -> None:
         """Record exclusions and flags of the census."""
         self._left_out += left_out
         self._flagged += [RoundFlag(0, flag) for flag in flagged]
@@ -140,7 +152,9 @@ class Recorder:
         traffic: Traffic = Traffic(),  # noqa: B008 - a tuple
         reports: Mapping[str, float] | None = None,
     ) -> None:
-        """Record a round of training. `weights` are the coefficients [K] or [models, K]; `examples` the reported training rows."""
+        """Record a round of training. `weights` are the coefficients [K] or [models, K]; `examples`
+        the reported training rows.
+        """
         cohort, weights = np.asarray(cohort, np.int32), np.asarray(weights, np.float32)
         said = examples or {}
         self._rounds[number] = Round(
@@ -159,13 +173,26 @@ class Recorder:
         self._unwritten.add(number)
 
     def record_evaluation(
-        self, number: int, replies: Sequence[ClientEvaluation], left_out: Iterable[Exclusion] = (), *, seconds: float = 0.0
+        self,
+        number: int,
+        replies: Sequence[ClientEvaluation],
+        left_out: Iterable[Exclusion] = (),
+        *,
+        seconds: float = 0.0,
     ) -> None:
-        """Record an evaluation. Tables with other groups or labels than those of most clients are left out."""
+        """Record an evaluation. Tables with other groups or labels than those of most clients are
+        left out.
+        """
         usable, strange = comparable_evaluations(replies, number, dict(enumerate(self.about.nodes)))
-        found = files.gather_evaluation([reply.client for reply in usable], [reply.splits for reply in usable])
-        before = self._rounds.get(number) or Round(number, np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int64))
-        self._rounds[number] = before._replace(evaluation=found if usable else None, seconds=before.seconds + seconds)
+        found = files.gather_evaluation(
+            [reply.client for reply in usable], [reply.splits for reply in usable]
+        )
+        before = self._rounds.get(number) or Round(
+            number, np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int64)
+        )
+        self._rounds[number] = before._replace(
+            evaluation=found if usable else None, seconds=before.seconds + seconds
+        )
         self._left_out += [*left_out, *strange]
         self._unwritten.add(number)
 
@@ -179,7 +206,9 @@ class Recorder:
             files.write_exclusions(self._folder, self._left_out, self._flagged)
             self._written = told
         new = {number: self._rounds[number] for number in sorted(self._unwritten)}
-        add_training(self._folder, sum(done.seconds for done in new.values()), also={"flwr": version("flwr")})
+        add_training(
+            self._folder, sum(done.seconds for done in new.values()), also={"flwr": version("flwr")}
+        )
         self._report_progress(new)
         self._unwritten.clear()
 
@@ -207,17 +236,29 @@ class Recorder:
 
     def comparison(self) -> Comparison:
         """Comparison of all rounds so far, for tables and reports."""
-        return comparison_of(self.deployment, self.about, self._ordered(), self._incidents(), self._options)
+        return comparison_of(
+            self.deployment, self.about, self._ordered(), self._incidents(), self._options
+        )
 
     def _ordered(self) -> list[Round]:
         return [self._rounds[number] for number in sorted(self._rounds)]
 
     def _incidents(self) -> Incidents:
-        return Incidents(tuple(self._left_out), tuple(self._flagged), sum(len(done.cohort) for done in self._rounds.values()))
+        return Incidents(
+            tuple(self._left_out),
+            tuple(self._flagged),
+            sum(len(done.cohort) for done in self._rounds.values()),
+        )
 
     def _followed(self, folder: Path) -> Live:
         """Files that `evenly watch` reads."""
-        about = {"name": self._title, "data": self.deployment.name, "rounds": self._planned, "every": 1, "splits": ["test", "valid"]}
+        about = {
+            "name": self._title,
+            "data": self.deployment.name,
+            "rounds": self._planned,
+            "every": 1,
+            "splits": ["test", "valid"],
+        }
         live = Live(folder, about, [self._run])
         live.mark("started", [self._run])
         return live
@@ -231,7 +272,9 @@ class Recorder:
         return self.deployment.method, self.deployment.seeds["cohort"]
 
     def _report_progress(self, rounds: Mapping[int, Round]) -> None:
-        """Write the metrics of these rounds for `evenly watch`. If they cannot be computed, training continues without."""
+        """Write the metrics of these rounds for `evenly watch`. If they cannot be computed,
+        training continues without.
+        """
         if not self._live:
             return
         for number, done in rounds.items():
@@ -240,14 +283,25 @@ class Recorder:
                 continue
             try:
                 self._latest = merge_evaluations(self._latest, done.evaluation)
-                own = comparison_of(self.deployment, self.about, [done._replace(evaluation=self._latest)], Incidents())
+                own = comparison_of(
+                    self.deployment,
+                    self.about,
+                    [done._replace(evaluation=self._latest)],
+                    Incidents(),
+                )
                 split = compared_split(own.federation)
                 values = {
-                    name: float(v[-1]) for name, v in live_metrics(own.federation, own.runs[0].trace, split).items() if np.isfinite(v[-1])
+                    name: float(v[-1])
+                    for name, v in live_metrics(own.federation, own.runs[0].trace, split).items()
+                    if np.isfinite(v[-1])
                 }
                 self._live.point(*self._run, number, {split: values})
             except Exception as error:
-                LOG.warning("Progress reporting failed and is off (%s: %s). Training continues.", type(error).__name__, error)
+                LOG.warning(
+                    "Progress reporting failed and is off (%s: %s). Training continues.",
+                    type(error).__name__,
+                    error,
+                )
                 self._live.end("stopped")
                 self._live = None
                 return
@@ -255,7 +309,10 @@ class Recorder:
     def _write_report(self, folder: Path) -> None:
         """Write the report. If that fails, log a warning: the trained model must not be lost."""
         if not any(done.evaluation for done in self._rounds.values()):
-            LOG.warning("No report was written, because no client evaluated the model. Set fraction_evaluate above 0.")
+            LOG.warning(
+                "No report was written, because no client evaluated the model. Set"
+                " fraction_evaluate above 0."
+            )
             return
         try:
             from evenly.report import write_report  # charts are slow to import, and wanted only now
@@ -263,7 +320,12 @@ class Recorder:
             path = write_report(with_record(self.comparison(), folder), folder / "report.html")
             LOG.info("Report: %s", path)
         except Exception as error:
-            LOG.warning("The report was not written (%s: %s). Try `evenly report %s`.", type(error).__name__, error, folder)
+            LOG.warning(
+                "The report was not written (%s: %s). Try `evenly report %s`.",
+                type(error).__name__,
+                error,
+                folder,
+            )
 
 
 def comparable_evaluations(
@@ -273,7 +335,8 @@ def comparable_evaluations(
     shapes = [_shape(reply) for reply in replies]
     known = [shape for shape in shapes if shape]
     usual = max(sorted(set(known)), key=known.count, default=None)
-    if len(known) < shapes.count(None):  # a few tables do not decide for those who send an accuracy: they are read as one
+    # a few tables do not decide for those who send an accuracy: they are read as one
+    if len(known) < shapes.count(None):
         return [_accuracy(reply) for reply in replies], []
     grouped = usual is not None and usual[0] > 1
     kept, strange = [], []
@@ -281,9 +344,20 @@ def comparable_evaluations(
         if shape == usual or (shape is None and not grouped):
             kept.append(reply)
             continue
-        told = f"sent a table of shape {list(shape)}" if shape else "sent an accuracy without a table"
+        told = (
+            f"sent a table of shape {list(shape)}" if shape else "sent an accuracy without a table"
+        )
         reason = f"{told}, where the others send {list(usual or ())} (groups, labels, outcomes)"
-        strange.append(Exclusion(nodes.get(reply.client, files.UNKNOWN), reply.client, number, reason, SIGNALS, "evaluate"))
+        strange.append(
+            Exclusion(
+                nodes.get(reply.client, files.UNKNOWN),
+                reply.client,
+                number,
+                reason,
+                SIGNALS,
+                "evaluate",
+            )
+        )
     return kept, strange
 
 
@@ -292,13 +366,21 @@ def _accuracy(reply: ClientEvaluation) -> ClientEvaluation:
 
     def plain(part: Any) -> Any:
         tables = isinstance(part, dict) and part["table"] is not None
-        return {**part, "table": None, "correct": int(np.trace(part["table"].sum(0)))} if tables else part
+        return (
+            {**part, "table": None, "correct": int(np.trace(part["table"].sum(0)))}
+            if tables
+            else part
+        )
 
     return reply._replace(splits={split: plain(part) for split, part in reply.splits.items()})
 
 
 def _shape(reply: ClientEvaluation) -> tuple[int, ...] | None:
-    tables = [part["table"] for part in reply.splits.values() if isinstance(part, dict) and part["table"] is not None]
+    tables = [
+        part["table"]
+        for part in reply.splits.values()
+        if isinstance(part, dict) and part["table"] is not None
+    ]
     return tables[0].shape if tables else None
 
 
@@ -309,14 +391,18 @@ def _sampling(notation: str) -> str:
     return next((str(part) for part in parts if part.name in SAMPLINGS), "")
 
 
-# `metrics.json`: the averages that Flower returns as a run's result, so that one that was interrupted returns them all.
+# `metrics.json`: the averages that Flower returns as a run's result, so that one that was
+# interrupted returns them all.
 
 METRICS = "metrics.json"
 
 
 def write_metrics(folder: Path, result: Result) -> None:
     """Write the averages of all rounds so far."""
-    kinds = {kind: {number: dict(found) for number, found in own.items()} for kind, own in _metrics_by_kind(result).items()}
+    kinds = {
+        kind: {number: dict(found) for number, found in own.items()}
+        for kind, own in _metrics_by_kind(result).items()
+    }
     text = json.dumps({"schema": SCHEMA, **kinds}, indent=1)
     write_whole(folder / METRICS, lambda file: file.write(text.encode()))
 
@@ -326,7 +412,11 @@ def read_metrics(folder: Path, result: Result, until: int) -> None:
     try:
         kept = read_fields((folder / METRICS).read_text())
         for kind, own in _metrics_by_kind(result).items():
-            own |= {int(number): MetricRecord(found) for number, found in kept[kind].items() if int(number) <= until}
+            own |= {
+                int(number): MetricRecord(found)
+                for number, found in kept[kind].items()
+                if int(number) <= until
+            }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return
 

@@ -1,4 +1,6 @@
-"""Checks of replies and censuses. A client whose reply fails is left out of the round with a reason; the others continue."""
+"""Checks of replies and censuses. A client whose reply fails is left out of the round with a
+reason; the others continue.
+"""
 
 import re
 from collections import Counter
@@ -27,11 +29,14 @@ from evenly.flower.checks import (
     record_of,
 )
 
-# What can be wrong with a reply. Whoever sent it is left out of the round with a reason; the others go on.
+# What can be wrong with a reply. Whoever sent it is left out of the round with a reason; the others
+# go on.
 #
-# Nothing is changed here and nothing is copied: a reply is read once, and its arrays stay where Flower put them.
+# Nothing is changed here and nothing is copied: a reply is read once, and its arrays stay where
+# Flower put them.
 
-# Flower's codes of errors that mean that no answer came: MESSAGE_UNAVAILABLE, REPLY_MESSAGE_UNAVAILABLE and NODE_UNAVAILABLE.
+# Flower's codes of errors that mean that no answer came: MESSAGE_UNAVAILABLE,
+# REPLY_MESSAGE_UNAVAILABLE and NODE_UNAVAILABLE.
 WITHOUT_ANSWER = {
     3: "did not answer in time",
     4: "did not answer in time",
@@ -40,7 +45,8 @@ WITHOUT_ANSWER = {
 CRASHED = 8  # CLIENT_APP_CRASHED
 MOST_READ = 10 * LONGEST_REASON  # characters of an error, from its end
 RAISED = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'")  # how Flower begins what an app raised
-WRAPPED = "Exception ClientAppException occurred. Message: "  # what Flower puts before an app's own words, and '> after them
+# what Flower puts before an app's own words, and '> after them
+WRAPPED = "Exception ClientAppException occurred. Message: "
 
 
 class Reply(NamedTuple):
@@ -64,15 +70,22 @@ def _read_reply(message: Message, expected: ReplySpec) -> Reply:
     content = content_of(message, expected.most_bytes)
     metrics = _metrics(content)
     examples = _examples(metrics, expected)
-    signals = {need: checks.signal(need, metrics, examples, expected) for need in sorted(expected.needs & wire.SIGNALS.keys())}
+    signals = {
+        need: checks.signal(need, metrics, examples, expected)
+        for need in sorted(expected.needs & wire.SIGNALS.keys())
+    }
     checks.check_coefficient(metrics, expected)
     checks.check_norm(metrics, expected)
     arrays = _arrays(content, expected)
-    return Reply(expected.node, expected.client, examples, metrics, signals, arrays, bytes_of(content))
+    return Reply(
+        expected.node, expected.client, examples, metrics, signals, arrays, bytes_of(content)
+    )
 
 
 class ClientEvaluation(NamedTuple):
-    """Usable reply to evaluate: by split, rows, mean loss, and a table or the number of correct rows."""
+    """Usable reply to evaluate: by split, rows, mean loss, and a table or the number of correct
+    rows.
+    """
 
     client: int
     splits: dict[str, Any]
@@ -80,7 +93,9 @@ class ClientEvaluation(NamedTuple):
 
 
 def check_evaluation(message: Message, expected: ReplySpec) -> ClientEvaluation | Exclusion:
-    """Check a reply to evaluate: test rows, and training and validation rows if the client sends them."""
+    """Check a reply to evaluate: test rows, and training and validation rows if the client sends
+    them.
+    """
     return read_or_left_out(expected, lambda: _read_evaluation(message, expected))
 
 
@@ -92,7 +107,11 @@ def _read_evaluation(message: Message, expected: ReplySpec) -> ClientEvaluation:
             found[split] = _read_split(metrics, f"{split}-", expected)
     shapes = {own["table"].shape for own in found.values() if own["table"] is not None}
     if len(shapes) > 1:
-        raise ReplyError(f"sent tables of shapes {' and '.join(map(str, sorted(shapes)))}, which must be the same for all splits", SIGNALS)
+        raise ReplyError(
+            f"sent tables of shapes {' and '.join(map(str, sorted(shapes)))}, which must be the"
+            " same for all splits",
+            SIGNALS,
+        )
     if wire.CHOICE in metrics:
         found["choice"] = checks.choice(metrics[wire.CHOICE], expected)
     return ClientEvaluation(expected.client, found, metrics)
@@ -105,7 +124,9 @@ def no_answer(expected: ReplySpec, reason: str = "did not answer in time") -> Ex
 
 def bytes_of(content: RecordDict) -> int:
     """Bytes of the arrays of a message, without its metrics."""
-    return sum(len(array.data) for record in content.array_records.values() for array in record.values())
+    return sum(
+        len(array.data) for record in content.array_records.values() for array in record.values()
+    )
 
 
 def size_of(content: RecordDict) -> int:
@@ -121,19 +142,27 @@ def size_of(content: RecordDict) -> int:
 
 def _size(value: Any) -> int:
     if isinstance(value, list):
-        return sum(map(_size, value)) if value and isinstance(value[0], str | bytes) else 8 * len(value)
+        return (
+            sum(map(_size, value))
+            if value and isinstance(value[0], str | bytes)
+            else 8 * len(value)
+        )
     return len(value) if isinstance(value, str | bytes) else 8
 
 
 def content_of(message: Message, most: int | None = None) -> RecordDict:
     """What was sent, of at most so many bytes; nothing is decoded before that is known.
 
-    Of an error only the last line is quoted, which says what it was; the others say where in somebody's code.
+    Of an error only the last line is quoted, which says what it was; the others say where in
+    somebody's code.
     """
     if not message.has_error():
         size = size_of(message.content)
         if most is not None and size > most:
-            raise ReplyError(f"sent {size:,} bytes, and a reply may have at most {most:,} (max_reply_bytes)", SIZES)
+            raise ReplyError(
+                f"sent {size:,} bytes, and a reply may have at most {most:,} (max_reply_bytes)",
+                SIZES,
+            )
         return message.content
     error = message.error
     if error.code == UNREADABLE:
@@ -144,7 +173,11 @@ def content_of(message: Message, most: int | None = None) -> RecordDict:
     lines = [line.strip() for line in end.splitlines() if line.strip()]
     last = RAISED.sub(r"\1: ", lines[-1].removeprefix(WRAPPED)) if lines else ""
     said = f": {printable(last).rstrip('.')}" if last else ""
-    what = "crashed" if error.code == CRASHED else f"replied with an error (Flower's code {error.code})"
+    what = (
+        "crashed"
+        if error.code == CRASHED
+        else f"replied with an error (Flower's code {error.code})"
+    )
     raise ReplyError(f"{what}{said}", ERROR)
 
 
@@ -153,7 +186,10 @@ def _metrics(content: RecordDict) -> Mapping[str, Any]:
     if wire.METRICS in records:
         return records[wire.METRICS]
     if len(records) != 1:
-        raise ReplyError(f"sent {len(records)} records of metrics, where one is needed (named {wire.METRICS!r})", SIGNALS)
+        raise ReplyError(
+            f"sent {len(records)} records of metrics, where one is needed (named {wire.METRICS!r})",
+            SIGNALS,
+        )
     return next(iter(records.values()))
 
 
@@ -166,29 +202,52 @@ def _arrays(content: RecordDict, expected: ReplySpec) -> ArrayRecord | None:
 def _examples(metrics: Mapping[str, Any], expected: ReplySpec) -> int:
     key = expected.examples_key
     if key not in metrics:
-        raise ReplyError(f"sent no {key!r}. It must reply with {wire.HOW_TO_SEND[wire.EXAMPLES]}: metrics[{key!r}] = ...", SIZES)
+        raise ReplyError(
+            f"sent no {key!r}. It must reply with {wire.HOW_TO_SEND[wire.EXAMPLES]}:"
+            f" metrics[{key!r}] = ...",
+            SIZES,
+        )
     rows = checks.count(key, metrics[key], SIZES)
     if rows == 0:
         raise ReplyError(f"says that it has no training rows ({key!r} is 0)", SIZES)
     if expected.examples is not None and rows != expected.examples:
-        raise ReplyError(f"says {rows:,} training rows, but said {expected.examples:,} before the first round", SIZES)
+        raise ReplyError(
+            f"says {rows:,} training rows, but said {expected.examples:,} before the first round",
+            SIZES,
+        )
     return rows
 
 
 def _read_split(metrics: Mapping[str, Any], prefix: str, spec: ReplySpec) -> dict[str, Any]:
-    """Rows, loss, and table or number of correct rows of one split; `prefix` precedes its metrics."""
-    named = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+    """Rows, loss, and table or number of correct rows of one split; `prefix` precedes its
+    metrics.
+    """
+    named = {
+        name.removeprefix(prefix): value
+        for name, value in metrics.items()
+        if name.startswith(prefix)
+    }
     rows = _rows_of_split(metrics, prefix, named)
-    loss = checks.loss(prefix + wire.LOSS, named[wire.LOSS], spec) if wire.LOSS in named and rows else np.nan
+    loss = (
+        checks.loss(prefix + wire.LOSS, named[wire.LOSS], spec)
+        if wire.LOSS in named and rows
+        else np.nan
+    )
     table = checks.table(prefix + wire.TABLE, metrics, rows, spec) if wire.TABLE in named else None
     correct = None
     if table is None and "accuracy" in named:
         accuracy = checks.number(prefix + "accuracy", named["accuracy"]) if rows else 0.0
         if not 0 <= accuracy <= 1:
-            raise ReplyError(f"sent {accuracy:g} as {prefix + 'accuracy'!r}, which must be a share from 0 to 1", SIGNALS)
+            raise ReplyError(
+                f"sent {accuracy:g} as {prefix + 'accuracy'!r}, which must be a share from 0 to 1",
+                SIGNALS,
+            )
         correct = round(accuracy * rows)
     if spec.cells and spec.cells[0] > 1 and table is None and rows:
-        raise ReplyError(f"sent no {prefix + wire.TABLE!r}, which is needed because the federation has groups", SIGNALS)
+        raise ReplyError(
+            f"sent no {prefix + wire.TABLE!r}, which is needed because the federation has groups",
+            SIGNALS,
+        )
     return {"examples": rows, "loss": loss, "table": table, "correct": correct}
 
 
@@ -197,11 +256,17 @@ def _rows_of_split(metrics: Mapping[str, Any], prefix: str, named: Mapping[str, 
     if key in metrics:
         return checks.count(key, metrics[key], SIZES)
     if wire.TABLE in named and prefix:  # the table contains it
-        return checks.count(prefix + wire.TABLE, float(np.sum(np.asarray(named[wire.TABLE], float))), SIZES)
-    raise ReplyError(f"sent no {key!r}, the number of rows it evaluated the model on: metrics[{key!r}] = ...", SIZES)
+        return checks.count(
+            prefix + wire.TABLE, float(np.sum(np.asarray(named[wire.TABLE], float))), SIZES
+        )
+    raise ReplyError(
+        f"sent no {key!r}, the number of rows it evaluated the model on: metrics[{key!r}] = ...",
+        SIZES,
+    )
 
 
-# What clients say of themselves before the first round. Who cannot be right, or knows other groups or labels than most, is left out.
+# What clients say of themselves before the first round. Who cannot be right, or knows other groups
+# or labels than most, is left out.
 
 LONGEST_NAME = 80
 MOST_CLIENTS = 1_000_000  # numbers of clients are below
@@ -263,40 +328,63 @@ def check_censuses(
         told.append(found) if isinstance(found, CensusReply) else left_out.append(found)
     left_out += [no_answer(ReplySpec(node, UNKNOWN, 0, phase="census")) for node in sorted(silent)]
     agreed, wrong = consistent_censuses(sorted(told, key=lambda one: one.node), groups)
-    return agreed, [one._replace(reason=f"was asked for the census and {one.reason}") for one in left_out] + wrong
+    return (
+        agreed,
+        [one._replace(reason=f"was asked for the census and {one.reason}") for one in left_out]
+        + wrong,
+    )
 
 
 def _read(message: Message, expected: ReplySpec) -> CensusReply:
     content = content_of(message, expected.most_bytes)
-    metrics = content.metric_records.get(wire.METRICS) or next(iter(content.metric_records.values()), {})
-    return parse_census(Introduction(expected.node, metrics, content.config_records.get(wire.ABOUT, {})))
+    metrics = content.metric_records.get(wire.METRICS) or next(
+        iter(content.metric_records.values()), {}
+    )
+    return parse_census(
+        Introduction(expected.node, metrics, content.config_records.get(wire.ABOUT, {}))
+    )
 
 
-def consistent_censuses(censuses: Sequence[CensusReply], groups: int = 0) -> tuple[list[CensusReply], list[Exclusion]]:
+def consistent_censuses(
+    censuses: Sequence[CensusReply], groups: int = 0
+) -> tuple[list[CensusReply], list[Exclusion]]:
     """Censuses that fit together, and why the others are left out.
 
-    The majority decides what all clients must agree on, and every client number belongs to one client. `groups` is the number
-    of groups that whole clients may belong to; 0: as many as there are clients.
+    The majority decides what all clients must agree on, and every client number belongs to one
+    client. `groups` is the number of groups that whole clients may belong to; 0: as many as there
+    are clients.
     """
     kept, wrong = list(censuses), list[tuple[CensusReply, str]]()
     for select in (_agreeing, _alike, partial(_distinct, groups=groups)):
         kept, others = select(kept)
         wrong += others
     spec = partial(ReplySpec, client=UNKNOWN, round=0, phase="census")
-    return kept, [spec(one.node).left_out(f"{reason} ({wire.CENSUS!r})", SIZES) for one, reason in wrong]
+    return kept, [
+        spec(one.node).left_out(f"{reason} ({wire.CENSUS!r})", SIZES) for one, reason in wrong
+    ]
 
 
-Selection = tuple[list[CensusReply], list[tuple[CensusReply, str]]]  # censuses that are kept, and the others with the reason
+# censuses that are kept, and the others with the reason
+Selection = tuple[list[CensusReply], list[tuple[CensusReply, str]]]
 
 
 def _agreeing(censuses: list[CensusReply]) -> Selection:
     """Those that give the most frequent value of every common entry, or none."""
     kept, others = censuses, list[tuple[CensusReply, str]]()
     for entry, value_of in COMMON.items():
-        usual = Counter(value for one in kept if (value := value_of(one)) not in (None, ())).most_common(1)
+        usual = Counter(
+            value for one in kept if (value := value_of(one)) not in (None, ())
+        ).most_common(1)
         agreed = (None, (), *(value for value, _ in usual))
-        reason = "says {!r} of {}, where most clients say {!r}: all clients must give the same, in the same order"
-        others += [(one, reason.format(value_of(one), entry, agreed[-1])) for one in kept if value_of(one) not in agreed]
+        reason = (
+            "says {!r} of {}, where most clients say {!r}: all clients must give the same, in the"
+            " same order"
+        )
+        others += [
+            (one, reason.format(value_of(one), entry, agreed[-1]))
+            for one in kept
+            if value_of(one) not in agreed
+        ]
         kept = [one for one in kept if value_of(one) in agreed]
     return kept, others
 
@@ -305,9 +393,16 @@ def _alike(censuses: list[CensusReply]) -> Selection:
     """Those that, like most, give a number and a group of the client, or do not."""
     kept, others = censuses, list[tuple[CensusReply, str]]()
     for key, value_of in OWN.items():
-        giving, silent = [one for one in kept if value_of(one) is not None], [one for one in kept if value_of(one) is None]
+        giving, silent = (
+            [one for one in kept if value_of(one) is not None],
+            [one for one in kept if value_of(one) is None],
+        )
         kept, rest = (giving, silent) if len(giving) >= len(silent) else (silent, giving)
-        how = f"did not say {key!r}, and most clients did" if kept is giving else f"says {key!r}, and most clients do not"
+        how = (
+            f"did not say {key!r}, and most clients did"
+            if kept is giving
+            else f"says {key!r}, and most clients do not"
+        )
         others += [(one, f"{how}: either all clients say it or none") for one in rest]
     return kept, others
 
@@ -320,9 +415,25 @@ def _distinct(censuses: list[CensusReply], groups: int) -> Selection:
     for one in censuses:
         holder = one if one.client is None else first.setdefault(one.client, one)
         if holder is not one:
-            others.append((one, f"says that it is client {one.client}, as node {holder.node} does: each client needs its own number"))
+            others.append(
+                (
+                    one,
+                    (
+                        f"says that it is client {one.client}, as node {holder.node} does: each"
+                        " client needs its own number"
+                    ),
+                )
+            )
         elif one.client_group is not None and one.client_group >= most:
-            others.append((one, f"says {wire.CLIENT_GROUP!r} {one.client_group}, where {most} groups are possible, from 0"))
+            others.append(
+                (
+                    one,
+                    (
+                        f"says {wire.CLIENT_GROUP!r} {one.client_group}, where {most} groups are"
+                        " possible, from 0"
+                    ),
+                )
+            )
         else:
             kept.append(one)
     return kept, others
@@ -335,8 +446,15 @@ def parse_census(answer: Introduction) -> CensusReply:
     _require_entry(metrics, wire.CELLS)
     cells = checks.array(wire.CELLS, metrics, (None, None))
     if (cells != np.floor(cells)).any() or cells.sum() != examples:
-        raise ReplyError(f"sent {wire.CELLS!r} that count {cells.sum():g} rows, but says that it has {examples:,}", SIZES)
-    labels, groups = _words(about, "labels", cells.shape[1]), _words(about, "groups", cells.shape[0])
+        raise ReplyError(
+            f"sent {wire.CELLS!r} that count {cells.sum():g} rows, but says that it has"
+            f" {examples:,}",
+            SIZES,
+        )
+    labels, groups = (
+        _words(about, "labels", cells.shape[1]),
+        _words(about, "groups", cells.shape[0]),
+    )
     return CensusReply(
         answer.node,
         examples,
@@ -347,7 +465,11 @@ def parse_census(answer: Introduction) -> CensusReply:
         labels,
         groups,
         _unprivileged(about["unprivileged"], cells.shape[0]) if "unprivileged" in about else None,
-        None if "favourable" not in about else _below(cells.shape[1], "favourable", about["favourable"]),
+        (
+            None
+            if "favourable" not in about
+            else _below(cells.shape[1], "favourable", about["favourable"])
+        ),
     )
 
 
@@ -361,15 +483,24 @@ def _number(metrics: Mapping[str, Any], key: str) -> int | None:
     """Number of the client, or of its group."""
     found = checks.count(key, metrics[key], SIZES) if key in metrics else None
     if found is not None and found >= MOST_CLIENTS:
-        raise ReplyError(f"sent {found:,} as {key!r}, which must be from 0 to {MOST_CLIENTS - 1:,}", SIZES)
+        raise ReplyError(
+            f"sent {found:,} as {key!r}, which must be from 0 to {MOST_CLIENTS - 1:,}", SIZES
+        )
     return found
 
 
 def _unprivileged(said: Any, groups: int) -> tuple[int, ...]:
     """Numbers of the unprivileged groups: at least one, each once."""
-    found = [_below(groups, "unprivileged", group) for group in (said if isinstance(said, list) else [said])]
+    found = [
+        _below(groups, "unprivileged", group)
+        for group in (said if isinstance(said, list) else [said])
+    ]
     if not found or len(set(found)) < len(found):
-        raise ReplyError(f"sent {str(said)[:LONGEST_NAME]} as 'unprivileged', which must name at least one group, each once", SIZES)
+        raise ReplyError(
+            f"sent {str(said)[:LONGEST_NAME]} as 'unprivileged', which must name at least one"
+            " group, each once",
+            SIZES,
+        )
     return tuple(found)
 
 
@@ -377,12 +508,17 @@ def _words(about: Mapping[str, Any], key: str, count: int) -> tuple[str, ...]:
     found = about.get(key, [])
     if not isinstance(found, list) or len(found) not in (0, count):
         raise ReplyError(
-            f"sent {str(found)[:LONGEST_NAME]!r} as {key!r}, which must be a list of {count} names, as in {wire.CELLS!r}", SIZES
+            f"sent {str(found)[:LONGEST_NAME]!r} as {key!r}, which must be a list of {count} names,"
+            f" as in {wire.CELLS!r}",
+            SIZES,
         )
     return tuple(printable(str(word), LONGEST_NAME) for word in found)
 
 
 def _below(count: int, key: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
-        raise ReplyError(f"sent {str(value)[:LONGEST_NAME]!r} as {key!r}, which must be from 0 to {count - 1}", SIZES)
+        raise ReplyError(
+            f"sent {str(value)[:LONGEST_NAME]!r} as {key!r}, which must be from 0 to {count - 1}",
+            SIZES,
+        )
     return int(value)

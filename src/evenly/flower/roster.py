@@ -1,4 +1,6 @@
-"""Clients, cohorts, algorithm and options of a deployment: all that is fixed before its first round."""
+"""Clients, cohorts, algorithm and options of a deployment: all that is fixed before its first
+round.
+"""
 
 import logging
 import time
@@ -30,8 +32,8 @@ from evenly.types import Algorithm, Rule, Seeds, Select, Server, Several, Task
 
 # Numbers of clients, and their census before the first round.
 #
-# A client's number is the rank of its node id, or of the number that it sends in the census. The census is taken only where the initial
-# state of the method depends on it.
+# A client's number is the rank of its node id, or of the number that it sends in the census. The
+# census is taken only where the initial state of the method depends on it.
 
 LOG = logging.getLogger("flwr")
 TELL_EVERY = 10.0  # seconds
@@ -43,7 +45,8 @@ class Roll(NamedTuple):
     nodes: tuple[int, ...]  # the node of each client
     census: Census
     numbers: tuple[int, ...] = ()  # that they said themselves, ascending; (): nobody did
-    has_census: bool = False  # whether clients were asked; else the census holds nothing but how many they are
+    # whether clients were asked; else the census holds nothing but how many they are
+    has_census: bool = False
     client_group: np.ndarray | None = None
     names: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -76,14 +79,17 @@ def with_nodes(roll: Roll, more: Sequence[int]) -> Roll:
 
 
 def reads_census(algorithm: Algorithm) -> bool:
-    """Whether the initial state of rule or sampling depends on more than the number of clients: two random censuses then lead to different
-    states, or a blank one is refused."""
+    """Whether the initial state of rule or sampling depends on more than the number of clients: two
+    random censuses then lead to different states, or a blank one is refused.
+    """
     if isinstance(algorithm.rule, Several) and algorithm.rule.inference == "known":
         return True
     draw = np.random.default_rng(2)
     one, other = (_random_census(draw, *numbers) for numbers in permutations(range(2)))
     parts = (algorithm.rule, algorithm.select)
-    return any(_refuses(part, _blank(2)) or not _same(part.init(one), part.init(other)) for part in parts)
+    return any(
+        _refuses(part, _blank(2)) or not _same(part.init(one), part.init(other)) for part in parts
+    )
 
 
 def _random_census(draw: np.random.Generator, unprivileged: int, favourable: int) -> Census:
@@ -108,23 +114,32 @@ def _same(a: Any, b: Any) -> bool:
 def grows(part: Rule | Select) -> bool:
     """Whether a rule keeps no state for each client, so that clients may join later."""
     few, more = (part.init(Census(np.full(n, 4), np.ones((n, 2, 2), np.int64))) for n in (2, 3))
-    return [np.shape(leaf) for leaf in jax.tree.leaves(few)] == [np.shape(leaf) for leaf in jax.tree.leaves(more)]
+    return [np.shape(leaf) for leaf in jax.tree.leaves(few)] == [
+        np.shape(leaf) for leaf in jax.tree.leaves(more)
+    ]
 
 
 def roll_of(answers: Sequence[CensusReply]) -> Roll:
-    """Roll of clients with consistent censuses, ordered by the clients' own numbers where they have any."""
+    """Roll of clients with consistent censuses, ordered by the clients' own numbers where they have
+    any.
+    """
     numbers = tuple(sorted(answer.client for answer in answers if answer.client is not None))
     if numbers:
         answers = sorted(answers, key=lambda answer: numbers.index(answer.client or 0))
     if numbers != tuple(range(len(numbers))):
-        LOG.warning("Some client numbers are missing. Clients %s are numbered from 0 in this order.", numbers)
+        LOG.warning(
+            "Some client numbers are missing. Clients %s are numbered from 0 in this order.",
+            numbers,
+        )
     groups = [answer.client_group for answer in answers if answer.client_group is not None]
     return Roll(
         nodes=tuple(answer.node for answer in answers),
         census=Census(
             np.array([answer.examples for answer in answers], np.int64),
             np.stack([answer.cells for answer in answers]),
-            next((answer.unprivileged for answer in answers if answer.unprivileged is not None), (0,)),
+            next(
+                (answer.unprivileged for answer in answers if answer.unprivileged is not None), (0,)
+            ),
             next((answer.favourable for answer in answers if answer.favourable is not None), 1),
         ),
         numbers=numbers,
@@ -138,7 +153,9 @@ def roll_of(answers: Sequence[CensusReply]) -> Roll:
 
 def _names(answers: Sequence[CensusReply]) -> tuple[str, ...]:
     """Names of clients in the report. Clients with the same name get their node appended."""
-    said = [f"client {k}" if answer.name is None else answer.name for k, answer in enumerate(answers)]
+    said = [
+        f"client {k}" if answer.name is None else answer.name for k, answer in enumerate(answers)
+    ]
     names: list[str] = []
     for name, answer in zip(said, answers, strict=True):
         own = name if said.count(name) == 1 else f"{name} (node {answer.node})"
@@ -153,7 +170,11 @@ def wait_for_nodes(grid: Any, least: int) -> list[int]:
     told = 0.0
     while len(nodes := list(grid.get_node_ids())) < least:
         if time.monotonic() - told > TELL_EVERY:
-            LOG.info("Waiting for nodes to connect: %d connected (minimum required: %d).", len(nodes), least)
+            LOG.info(
+                "Waiting for nodes to connect: %d connected (minimum required: %d).",
+                len(nodes),
+                least,
+            )
             told = time.monotonic()
         time.sleep(0.5)
     return nodes
@@ -163,7 +184,9 @@ def wait_for_nodes(grid: Any, least: int) -> list[int]:
 
 
 class Drawing:
-    """Draws the cohorts of a run, like the simulator. A sampling may depend on earlier rounds, so skipped rounds are drawn, too."""
+    """Draws the cohorts of a run, like the simulator. A sampling may depend on earlier rounds, so
+    skipped rounds are drawn, too.
+    """
 
     def __init__(self, select: Select, census: Census, seeds: Seeds) -> None:
         self._select, self._census = select, census
@@ -187,16 +210,20 @@ class Drawing:
 
     def evaluated(self, t: int, present: np.ndarray, count: int) -> np.ndarray:
         """The present clients that evaluate after round t."""
-        return np.sort(self._evaluations.at(t).choice(present, min(count, len(present)), replace=False))
+        return np.sort(
+            self._evaluations.at(t).choice(present, min(count, len(present)), replace=False)
+        )
 
 
-# Algorithms from their notation, and the notation that is sent to clients, with every setting that matters.
+# Algorithms from their notation, and the notation that is sent to clients, with every setting that
+# matters.
 
 EVERYBODY = int(np.iinfo(np.int32).max)
 
 
 def algorithm_of(given: Algorithm | Rule | str, *, uniform: bool = False) -> Algorithm:
-    """An algorithm from its notation or from a rule. Without a sampling all clients take part, as in Flower's own strategies.
+    """An algorithm from its notation or from a rule. Without a sampling all clients take part, as
+    in Flower's own strategies.
 
     With `uniform`, clients are sampled uniformly; their number is set later.
     """
@@ -206,18 +233,29 @@ def algorithm_of(given: Algorithm | Rule | str, *, uniform: bool = False) -> Alg
     if isinstance(given, Algorithm):
         return replace(given, select=select) if uniform else given
     if not isinstance(given, Rule):
-        raise TypeError(f"A strategy needs a notation such as 'q-fedavg(q=1)', an Algorithm or a rule, got {type(given).__name__}.")
+        raise TypeError(
+            "A strategy needs a notation such as 'q-fedavg(q=1)', an Algorithm or a rule, got"
+            f" {type(given).__name__}."
+        )
     return _from_rule(given, select)
 
 
 def _from_notation(composition: Composition, text: str, select: Select, uniform: bool) -> Algorithm:
     named = [part.name for part in composition[1:] if part.name in SAMPLINGS]
     if uniform and named:
-        raise ValueError(f"{text!r} names the sampling +{named[0]}, and fraction_train is set, too. Remove one of them.")
-    found = [member for variant in variants(composition, select=select) for member in variant.members]
+        raise ValueError(
+            f"{text!r} names the sampling +{named[0]}, and fraction_train is set, too. Remove one"
+            " of them."
+        )
+    found = [
+        member for variant in variants(composition, select=select) for member in variant.members
+    ]
     if len(found) != 1:
         members = ", ".join(repr(member.label) for member in found)
-        raise ValueError(f"{text!r} stands for {len(found)} runs, but a strategy runs one. Make a strategy for each: {members}.")
+        raise ValueError(
+            f"{text!r} stands for {len(found)} runs, but a strategy runs one. Make a strategy for"
+            f" each: {members}."
+        )
     return found[0]
 
 
@@ -231,29 +269,56 @@ def _from_rule(rule: Rule, select: Select) -> Algorithm:
 
 
 def notation_of(algorithm: Algorithm) -> str:
-    """Notation from which clients build this algorithm; only the label if its method is not registered."""
+    """Notation from which clients build this algorithm; only the label if its method is not
+    registered.
+    """
     name = parse(algorithm.label)[0].name if algorithm.label else ""
     if name not in METHODS:
         return algorithm.label or type(algorithm.rule).__name__
     method = METHODS[name]
     head = Part(name, _settings(method, algorithm))
-    rest = [_local(algorithm), _server(algorithm.server), _prepare(algorithm), _sampling(algorithm.select)]
+    rest = [
+        _local(algorithm),
+        _server(algorithm.server),
+        _prepare(algorithm),
+        _sampling(algorithm.select),
+    ]
     return show((head, *(part for part in rest if part is not None)))
 
 
 def _settings(method: Method, algorithm: Algorithm) -> dict[str, Any]:
     """Settings that differ from the method's defaults."""
     work = algorithm.work
-    parts = {"rule": algorithm.rule, "work": work, "shape": getattr(work, "shape", None), "network": algorithm.network}
-    owned = {(kind, s.name) for kind, part in parts.items() if part is not None for s in settings_of(type(part), kind)}
-    chosen = {s.name: getattr(parts[s.part], s.name) for s in method.settings.values() if (s.part, s.name) in owned}
-    return {name: value for name, value in chosen.items() if value is not None and value != method.settings[name].default}
+    parts = {
+        "rule": algorithm.rule,
+        "work": work,
+        "shape": getattr(work, "shape", None),
+        "network": algorithm.network,
+    }
+    owned = {
+        (kind, s.name)
+        for kind, part in parts.items()
+        if part is not None
+        for s in settings_of(type(part), kind)
+    }
+    chosen = {
+        s.name: getattr(parts[s.part], s.name)
+        for s in method.settings.values()
+        if (s.part, s.name) in owned
+    }
+    return {
+        name: value
+        for name, value in chosen.items()
+        if value is not None and value != method.settings[name].default
+    }
 
 
 def _local(algorithm: Algorithm) -> Part | None:
     kind = getattr(algorithm.work, "optimiser", "sgd")
     require(
-        isinstance(kind, str), f"{algorithm.label}: a local optimiser that is a function cannot be sent to clients. Choose one by its name."
+        isinstance(kind, str),
+        f"{algorithm.label}: a local optimiser that is a function cannot be sent to clients. Choose"
+        " one by its name.",
     )
     options = dict(getattr(algorithm.work, "options", {}))
     return None if kind == "sgd" and not options else Part(f"local-{kind}", options)
@@ -275,18 +340,29 @@ def _prepare(algorithm: Algorithm) -> Part | None:
 
 
 def _sampling(select: Select) -> Part:
-    name = next((name for name, kind in SAMPLINGS.items() if kind is type(select)), "weighted" if select.by_size else "full")
-    return Part(name, _fields(select) if name in SAMPLINGS and type(select) is SAMPLINGS[name] else {})
+    name = next(
+        (name for name, kind in SAMPLINGS.items() if kind is type(select)),
+        "weighted" if select.by_size else "full",
+    )
+    return Part(
+        name, _fields(select) if name in SAMPLINGS and type(select) is SAMPLINGS[name] else {}
+    )
 
 
 def _fields(part: Any) -> dict[str, Any]:
-    return {s.name: getattr(part, s.name) for s in settings_of(type(part), "part") if getattr(part, s.name) != s.default}
+    return {
+        s.name: getattr(part, s.name)
+        for s in settings_of(type(part), "part")
+        if getattr(part, s.name) != s.default
+    }
 
 
 # Initial models and choices of a deployment, like those of `evenly.simulate.run`.
 
 
-def first_arrays(algorithm: Algorithm | Rule | str, task: Task, seeds: Seeds | None = None) -> ArrayRecord:
+def first_arrays(
+    algorithm: Algorithm | Rule | str, task: Task, seeds: Seeds | None = None
+) -> ArrayRecord:
     """Return the initial model, or models, that a simulation with the same seeds starts from.
 
     Args:
@@ -309,7 +385,10 @@ def first_arrays(algorithm: Algorithm | Rule | str, task: Task, seeds: Seeds | N
     if not (isinstance(rule, Several) and rule.apart):
         return wire.to_arrays(model, dtype=np.int32 if algorithm.network is not None else None)
     names, leaves = wire.names_of(model), wire.leaves_of(model)
-    return wire.merge(wire.record_of(names, [leaf[q] for leaf in leaves], wire.prefix_of(q)) for q in range(rule.groups))
+    return wire.merge(
+        wire.record_of(names, [leaf[q] for leaf in leaves], wire.prefix_of(q))
+        for q in range(rule.groups)
+    )
 
 
 class _ClientCounts(NamedTuple):
@@ -324,18 +403,24 @@ class _ClientCounts(NamedTuple):
 
 
 def fit_to_clients(algorithm: Algorithm, roll: Roll) -> Algorithm:
-    """The algorithm with its number of models, where that depends on the clients. Raises if they do not fit."""
+    """The algorithm with its number of models, where that depends on the clients. Raises if they do
+    not fit.
+    """
     require(
         not getattr(algorithm.rule, "people", False),
-        f"{algorithm.label}: with people = true a client sends one order for each group of people in its rows, which only a simulation can "
-        "do. Start a SuperNode for each of these groups, with client-group in its census, and leave people out.",
+        f"{algorithm.label}: with people = true a client sends one order for each group of people"
+        " in its rows, which only a simulation can do. Start a SuperNode for each of these groups,"
+        " with client-group in its census, and leave people out.",
     )
     require(
         not getattr(algorithm.rule, "known_votes", False),
-        f"{algorithm.label}: known_votes measures in a simulation how well clients would find their group. In a deployment either leave it "
-        "and the inference out, so that groups are known, or leave it out alone, so that clients infer them.",
+        f"{algorithm.label}: known_votes measures in a simulation how well clients would find their"
+        " group. In a deployment either leave it and the inference out, so that groups are known,"
+        " or leave it out alone, so that clients infer them.",
     )
-    return simulation.fit_to_data(algorithm, cast(Any, _ClientCounts(roll.clients, roll.client_group, roll.census)))
+    return simulation.fit_to_data(
+        algorithm, cast(Any, _ClientCounts(roll.clients, roll.client_group, roll.census))
+    )
 
 
 def first_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray | None:
@@ -348,16 +433,24 @@ def first_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray 
     return drawn_groups(roll.clients, rule.groups, seeds.cohort)
 
 
-def cluster_by_ranks(algorithm: Algorithm, places: dict[int, Leaves], drawn: np.ndarray, seeds: Seeds) -> np.ndarray:
-    """Assign clients to models by E2FL's rank clustering; clients without a reply keep their random model."""
+def cluster_by_ranks(
+    algorithm: Algorithm, places: dict[int, Leaves], drawn: np.ndarray, seeds: Seeds
+) -> np.ndarray:
+    """Assign clients to models by E2FL's rank clustering; clients without a reply keep their random
+    model.
+    """
     rule: Any = algorithm.rule
     who = sorted(places)
     count = len(places[who[0]])
     if rule.layer > count:
-        raise ValueError(f"{algorithm.label}: layer must be 0 (all) or from 1 to {count}, got {rule.layer}.")
+        raise ValueError(
+            f"{algorithm.label}: layer must be 0 (all) or from 1 to {count}, got {rule.layer}."
+        )
     layers = range(count) if not rule.layer else [rule.layer - 1]
     votes = [np.stack([places[k][i].astype(np.float32) for k in who]) for i in layers]
-    found = rank_clustering(votes, rule.groups, seed=seeds.cohort, iterations=rule.iterations, restarts=rule.restarts)
+    found = rank_clustering(
+        votes, rule.groups, seed=seeds.cohort, iterations=rule.iterations, restarts=rule.restarts
+    )
     choice = drawn.copy()
     choice[who] = found.choice
     return choice
@@ -366,7 +459,11 @@ def cluster_by_ranks(algorithm: Algorithm, places: dict[int, Leaves], drawn: np.
 def models_differ(algorithm: Algorithm, model: Leaves) -> bool:
     """Whether the initial models differ, so that clients can choose from the first round on."""
     rule = algorithm.rule
-    return isinstance(rule, Several) and rule.apart and any(bool((leaf != leaf[:1]).any()) for leaf in model)
+    return (
+        isinstance(rule, Several)
+        and rule.apart
+        and any(bool((leaf != leaf[:1]).any()) for leaf in model)
+    )
 
 
 def clients_choose(algorithm: Algorithm, begun: bool) -> bool:
@@ -378,7 +475,8 @@ def clients_choose(algorithm: Algorithm, begun: bool) -> bool:
 # Options of a strategy, and the setting of a deployment.
 
 Average = Callable[[list[RecordDict], str], MetricRecord]
-# Computes the sum of a two-phase round from the arrays of each client, by the names of the arrays ("0/...", "1/..." for several models).
+# Computes the sum of a two-phase round from the arrays of each client, by the names of the arrays
+# ("0/...", "1/..." for several models).
 Adding = Callable[[Mapping[int, ArrayRecord]], Mapping[str, np.ndarray]]
 
 

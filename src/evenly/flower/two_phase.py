@@ -1,7 +1,9 @@
-"""Two-phase rounds: clients measure, the server computes coefficients, and clients train and send coefficient times update.
+"""Two-phase rounds: clients measure, the server computes coefficients, and clients train and send
+coefficient times update.
 
-The server then needs only the sum of what clients send. An `Adding` function computes it: from plain replies by default, or from
-masked ones. No other function reads a client's arrays; `finish_round` receives their sum.
+The server then needs only the sum of what clients send. An `Adding` function computes it: from
+plain replies by default, or from masked ones. No other function reads a client's arrays;
+`finish_round` receives their sum.
 """
 
 import logging
@@ -16,7 +18,14 @@ from evenly.flower import aggregation, wire
 from evenly.flower.aggregation import RoundResult, VectorSum, Weighting
 from evenly.flower.caps import Caps
 from evenly.flower.checks import ARRAYS, printable
-from evenly.flower.messages import DeploymentState, RoundRequest, TrainingReplies, read_replies, reply_spec, signals_of
+from evenly.flower.messages import (
+    DeploymentState,
+    RoundRequest,
+    TrainingReplies,
+    read_replies,
+    reply_spec,
+    signals_of,
+)
 from evenly.flower.replies import Reply
 from evenly.flower.roster import DeploymentSetting
 from evenly.records import require
@@ -26,7 +35,9 @@ LOG = logging.getLogger("flwr")
 
 
 class Measurement(NamedTuple):
-    """Result of the first half of a two-phase round: coefficients, and the signals that they follow from."""
+    """Result of the first half of a two-phase round: coefficients, and the signals that they follow
+    from.
+    """
 
     request: RoundRequest  # the whole cohort
     replies: TrainingReplies
@@ -43,7 +54,10 @@ def require_possible(algorithm: Algorithm, caps: Caps | None) -> None:
     elif isinstance(rule, Several) and rule.inference == "rank-clustering":
         why = "rank clustering compares what each client trained; choose another inference"
     elif caps is not None and caps.norm is not None:
-        why = f"caps: norm = {caps.norm!r} shortens updates one by one, and the server sees only their sum"
+        why = (
+            f"caps: norm = {caps.norm!r} shortens updates one by one, and the server sees only"
+            " their sum"
+        )
     require(not why, f"{algorithm.label} cannot run in two phases: {why}. Remove two_phase.")
 
 
@@ -61,17 +75,27 @@ def plain_sum(sent: Mapping[int, ArrayRecord]) -> dict[str, np.ndarray]:
 
 
 def weigh_measurements(
-    setting: DeploymentSetting, current: DeploymentState, request: RoundRequest, replies: Iterable[Message], chance: np.ndarray
+    setting: DeploymentSetting,
+    current: DeploymentState,
+    request: RoundRequest,
+    replies: Iterable[Message],
+    chance: np.ndarray,
 ) -> Measurement:
     """Compute coefficients from the replies to "query.measure"."""
     algorithm, state = setting.algorithm, current.state
     usable = read_replies(setting, request._replace(phase="measure"), replies)
     signals = signals_of(algorithm, state, request.cohort, usable.replies, chance)
-    return Measurement(request, usable, *aggregation.weigh_with_caps(algorithm, state, signals, setting.options.caps))
+    return Measurement(
+        request,
+        usable,
+        *aggregation.weigh_with_caps(algorithm, state, signals, setting.options.caps),
+    )
 
 
 def sum_request(setting: DeploymentSetting, measurement: Measurement) -> RoundRequest:
-    """Request of the second half, to the clients that measured. A client in two slots gets the sum of both coefficients."""
+    """Request of the second half, to the clients that measured. A client in two slots gets the sum
+    of both coefficients.
+    """
     cohort, coefficients = measurement.request.cohort, measurement.weighting.coefficients
     who = tuple(sorted(measurement.replies.replies))
     return RoundRequest(
@@ -85,21 +109,31 @@ def sum_request(setting: DeploymentSetting, measurement: Measurement) -> RoundRe
 
 
 def sum_configs(measurement: Measurement, request: RoundRequest) -> dict[int, dict[str, object]]:
-    """Config entries of each client in the second half: its coefficient, and the model that it chose."""
+    """Config entries of each client in the second half: its coefficient, and the model that it
+    chose.
+    """
     assert request.coefficients is not None
     found: dict[int, dict[str, object]] = {}
     for k in request.connected:
         found[k] = {}
         wire.put(found[k], wire.COEFFICIENT, request.coefficients[k])
         if measurement.signals.choice is not None:
-            found[k][wire.GROUP] = int(measurement.signals.choice[measurement.request.cohort == k][0])
+            found[k][wire.GROUP] = int(
+                measurement.signals.choice[measurement.request.cohort == k][0]
+            )
     return found
 
 
 def finish_round(
-    setting: DeploymentSetting, current: DeploymentState, measurement: Measurement, request: RoundRequest, usable: TrainingReplies
+    setting: DeploymentSetting,
+    current: DeploymentState,
+    measurement: Measurement,
+    request: RoundRequest,
+    usable: TrainingReplies,
 ) -> tuple[RoundResult, DeploymentState, TrainingReplies]:
-    """Complete the round from the sum of the replies. Remaining clients stand in for those that did not return, in proportion."""
+    """Complete the round from the sum of the replies. Remaining clients stand in for those that did
+    not return, in proportion.
+    """
     adding = setting.options.two_phase
     assert adding is not None
     sent = {k: reply.arrays for k, reply in usable.replies.items() if reply.arrays is not None}
@@ -112,12 +146,23 @@ def finish_round(
     outcome, after = step_from_sum(setting, current, measurement, total, usable.replies)
     left_out = measurement.replies.left_out + usable.left_out
     if not outcome.counted.any():
-        reason = f"was part of a sum that {broken}, and the client that caused it cannot be identified"
-        left_out += [reply_spec(setting, request, k).left_out(reason, ARRAYS) for k in sorted(usable.replies)]
-        LOG.warning(
-            "Round %d: the sum of all updates %s and is not used. The client that caused it cannot be identified.", request.number, broken
+        reason = (
+            f"was part of a sum that {broken}, and the client that caused it cannot be identified"
         )
-    return outcome._replace(flags=measurement.flags), after, TrainingReplies(usable.replies, _both(measurement.replies, usable), left_out)
+        left_out += [
+            reply_spec(setting, request, k).left_out(reason, ARRAYS) for k in sorted(usable.replies)
+        ]
+        LOG.warning(
+            "Round %d: the sum of all updates %s and is not used. The client that caused it cannot"
+            " be identified.",
+            request.number,
+            broken,
+        )
+    return (
+        outcome._replace(flags=measurement.flags),
+        after,
+        TrainingReplies(usable.replies, _both(measurement.replies, usable), left_out),
+    )
 
 
 def step_from_sum(
@@ -127,16 +172,28 @@ def step_from_sum(
     total: Mapping[str, np.ndarray],
     replies: Mapping[int, Reply],
 ) -> tuple[RoundResult, DeploymentState]:
-    """Move the model by the sum. Of each client it needs only whether it returned and, for some methods, the length of its update."""
+    """Move the model by the sum. Of each client it needs only whether it returned and, for some
+    methods, the length of its update.
+    """
     coefficients, cohort = measurement.weighting.coefficients, measurement.request.cohort.tolist()
     learned, carried = wire.split_sum(setting.form, total, coefficients.shape[:-1])
     whole = all(bool(np.isfinite(leaf).all()) for leaf in learned)
     norms = np.array([_norm(replies.get(k)) if whole else np.nan for k in cohort])
-    given = aggregation.total_of(setting.algorithm, learned if whole else [np.zeros_like(leaf) for leaf in learned])
-    outcome = aggregation.move(setting.algorithm, current.state, measurement.signals, measurement.weighting, VectorSum(given, norms))
+    given = aggregation.total_of(
+        setting.algorithm, learned if whole else [np.zeros_like(leaf) for leaf in learned]
+    )
+    outcome = aggregation.move(
+        setting.algorithm,
+        current.state,
+        measurement.signals,
+        measurement.weighting,
+        VectorSum(given, norms),
+    )
     mass = float(coefficients[..., [k in replies for k in cohort]].sum())
     if whole and mass > 0:
-        return outcome, DeploymentState(outcome.state, wire.move_carried(current.carried, carried, mass))
+        return outcome, DeploymentState(
+            outcome.state, wire.move_carried(current.carried, carried, mass)
+        )
     return outcome, DeploymentState(outcome.state, current.carried)
 
 
@@ -147,4 +204,7 @@ def _norm(reply: Reply | None) -> float:
 def _both(measurement: TrainingReplies, after: TrainingReplies) -> list[RecordDict]:
     """Metrics of both phases, without arrays, of clients that took part in both."""
     said = {k: reply.metrics for k, reply in measurement.replies.items()}
-    return [RecordDict({wire.METRICS: MetricRecord({**said[k], **reply.metrics})}) for k, reply in after.replies.items()]
+    return [
+        RecordDict({wire.METRICS: MetricRecord({**said[k], **reply.metrics})})
+        for k, reply in after.replies.items()
+    ]

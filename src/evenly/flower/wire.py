@@ -1,4 +1,5 @@
-"""Names and formats of the records that Flower's server and clients exchange. docs/flower-record.md documents them for users.
+"""Names and formats of the records that Flower's server and clients exchange. docs/flower-record.md
+documents them for users.
 
 This module only translates between records and arrays.
 """
@@ -40,7 +41,13 @@ COEFFICIENT = "coefficient"  # two-phase rounds: what the client multiplies its 
 
 # Entries of the metrics that clients reply with.
 EXAMPLES = "num-examples"
-LOSS, TABLE, CELL_LOSS, UNPRIVILEGED, CHOICE = "loss", "table", "cell-loss", "unprivileged-examples", "choice"
+LOSS, TABLE, CELL_LOSS, UNPRIVILEGED, CHOICE = (
+    "loss",
+    "table",
+    "cell-loss",
+    "unprivileged-examples",
+    "choice",
+)
 VALID_TABLE = "valid-table"
 SQUARE_NORM = "square-norm"
 CELLS, CLIENT_GROUP = "cells", "client-group"  # of a census
@@ -49,23 +56,37 @@ SHAPE = "-shape"  # after the name of a metric that is an array, the name of its
 MOST_SIDES, LONGEST_SIDE = 8, 2**31 - 1  # of such a shape
 LONGEST_HEADER = 10_000  # bytes, of an array; NumPy reads no longer ones, either
 
-# What a rule's needs are called on the wire. Inner products are made by the server, from the arrays.
+# What a rule's needs are called on the wire. Inner products are made by the server, from the
+# arrays.
 SIGNALS = {
-    "loss": LOSS, "table": TABLE, "valid_table": VALID_TABLE, "cell_loss": CELL_LOSS, "unprivileged": UNPRIVILEGED, "choice": CHOICE,
+    "loss": LOSS, "table": TABLE, "valid_table": VALID_TABLE, "cell_loss": CELL_LOSS,
+    "unprivileged": UNPRIVILEGED, "choice": CHOICE,
 }  # fmt: skip
 
 HOW_TO_SEND = {
     LOSS: "the mean loss of the model it received, on its training rows, before it trains",
-    TABLE: "counts of the received model's predictions on its training rows by group, label and outcome (wire.put does it)",
-    VALID_TABLE: "counts of the received model's predictions on its validation rows by group, label and outcome (wire.put does it)",
-    CELL_LOSS: "summed losses of the received model on its training rows by group and label (wire.put does it)",
+    TABLE: (
+        "counts of the received model's predictions on its training rows by group, label and "
+        "outcome (wire.put does it)"
+    ),
+    VALID_TABLE: (
+        "counts of the received model's predictions on its validation rows by group, label and "
+        "outcome (wire.put does it)"
+    ),
+    CELL_LOSS: (
+        "summed losses of the received model on its training rows by group and label "
+        "(wire.put does it)"
+    ),
     UNPRIVILEGED: "how many of its training rows belong to unprivileged people",
     CHOICE: "the number of the model that it chose among those it received",
-    SQUARE_NORM: "the squared length of its update, trained minus received, before it multiplies it by its coefficient",
+    SQUARE_NORM: (
+        "the squared length of its update, trained minus received, before it multiplies it by "
+        "its coefficient"
+    ),
     EXAMPLES: "how many training rows it has",
     CELLS: "its training rows counted by group and label (wire.put does it)",
     CLIENT_GROUP: "the number of the group that the client belongs to",
-}  # fmt: skip
+}
 
 
 class Layout(NamedTuple):
@@ -78,7 +99,10 @@ class Layout(NamedTuple):
 
 def names_of(tree: Tree) -> tuple[str, ...]:
     """Name of every leaf: the path to it, joined by dots, such as "w" or "layers.0.w"."""
-    return tuple(".".join(map(_step, path)) or "value" for path, _ in jax.tree_util.tree_leaves_with_path(tree))
+    return tuple(
+        ".".join(map(_step, path)) or "value"
+        for path, _ in jax.tree_util.tree_leaves_with_path(tree)
+    )
 
 
 def leaves_of(tree: Tree) -> list[np.ndarray]:
@@ -88,11 +112,17 @@ def leaves_of(tree: Tree) -> list[np.ndarray]:
 
 def to_arrays(tree: Tree, prefix: str = "", dtype: Any = None) -> ArrayRecord:
     """A model as a Flower array record."""
-    return record_of(names_of(tree), [leaf if dtype is None else leaf.astype(dtype) for leaf in leaves_of(tree)], prefix)
+    return record_of(
+        names_of(tree),
+        [leaf if dtype is None else leaf.astype(dtype) for leaf in leaves_of(tree)],
+        prefix,
+    )
 
 
 def record_of(names: Iterable[str], leaves: Iterable[np.ndarray], prefix: str = "") -> ArrayRecord:
-    return ArrayRecord({prefix + name: write(np.asarray(leaf)) for name, leaf in zip(names, leaves, strict=True)})
+    return ArrayRecord(
+        {prefix + name: write(np.asarray(leaf)) for name, leaf in zip(names, leaves, strict=True)}
+    )
 
 
 def from_arrays(arrays: ArrayRecord, like: Tree, prefix: str = "") -> Tree:
@@ -101,12 +131,19 @@ def from_arrays(arrays: ArrayRecord, like: Tree, prefix: str = "") -> Tree:
     wanted = [prefix + name for name in names_of(like)]
     missing = [name for name in wanted if name not in arrays]
     if missing:
-        raise ValueError(f"The model has an array {missing[0]!r}, but the record holds only {', '.join(map(repr, arrays))}.")
+        raise ValueError(
+            f"The model has an array {missing[0]!r}, but the record holds only"
+            f" {', '.join(map(repr, arrays))}."
+        )
     found = [read(arrays[name]) for name in wanted]
     for name, leaf, own in zip(wanted, leaves, found, strict=True):
         if tuple(np.shape(leaf)) != own.shape:
-            raise ValueError(f"Array {name!r} must have shape {list(np.shape(leaf))}, got {list(own.shape)}.")
-    return jax.tree.unflatten(structure, [np.asarray(own, leaf.dtype) for leaf, own in zip(leaves, found, strict=True)])
+            raise ValueError(
+                f"Array {name!r} must have shape {list(np.shape(leaf))}, got {list(own.shape)}."
+            )
+    return jax.tree.unflatten(
+        structure, [np.asarray(own, leaf.dtype) for leaf, own in zip(leaves, found, strict=True)]
+    )
 
 
 def record_of_models(models: Sequence[Tree]) -> ArrayRecord:
@@ -123,18 +160,24 @@ def prefix_of(model: int) -> str:
 
 
 def is_statistic(name: str) -> bool:
-    """Whether an array is a running statistic of a PyTorch normalisation layer, which has no gradient."""
+    """Whether an array is a running statistic of a PyTorch normalisation layer, which has no
+    gradient.
+    """
     return name.rsplit(".", 1)[-1] in ("running_mean", "running_var")
 
 
 def layout_of(arrays: ArrayRecord) -> Layout:
     """Layout of a record, without decoding it."""
     held = arrays.values()
-    return Layout(tuple(arrays), tuple(tuple(a.shape) for a in held), tuple(np.dtype(a.dtype) for a in held))
+    return Layout(
+        tuple(arrays), tuple(tuple(a.shape) for a in held), tuple(np.dtype(a.dtype) for a in held)
+    )
 
 
 def read(array: Array) -> np.ndarray:
-    """Decode an array without copying it; the result is read-only. Raises ValueError for anything but plain NumPy arrays."""
+    """Decode an array without copying it; the result is read-only. Raises ValueError for anything
+    but plain NumPy arrays.
+    """
     if array.stype != NUMPY:
         raise ValueError(f"Arrays must be written by NumPy (stype {NUMPY!r}), got {array.stype!r}.")
     shape, by_columns, dtype, start = _header(array.data[: _header_end(array.data)])
@@ -149,7 +192,9 @@ def _header_end(data: bytes) -> int:
     wide = data[6] > 1
     length = int.from_bytes(data[8:12] if wide else data[8:10], "little")
     if length > LONGEST_HEADER:
-        raise ValueError(f"The header of an array must have at most {LONGEST_HEADER:,} bytes, got {length:,}.")
+        raise ValueError(
+            f"The header of an array must have at most {LONGEST_HEADER:,} bytes, got {length:,}."
+        )
     return (12 if wide else 10) + length
 
 
@@ -158,12 +203,19 @@ def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Shape, order, type and offset of the numbers. Replies of a round share their headers."""
     held = BytesIO(header)
     version = np.lib.format.read_magic(held)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    read_header = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
     try:
         shape, by_columns, dtype = read_header(held)
         np.prod(shape, dtype=np.int64)
-    except Exception as error:  # NumPy reads it as Python, and whoever wrote it chooses how that fails
-        raise ValueError(f"The header of an array cannot be read ({type(error).__name__}).") from None
+    except Exception as error:
+        # NumPy reads it as Python, and whoever wrote it chooses how that fails
+        raise ValueError(
+            f"The header of an array cannot be read ({type(error).__name__})."
+        ) from None
     if dtype.hasobject:
         raise ValueError("Arrays must hold numbers, got Python objects.")
     return shape, by_columns, dtype, len(header)
@@ -172,7 +224,8 @@ def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
 def write(array: np.ndarray) -> Array:
     """Encode an array like Flower, with one copy of its bytes instead of three."""
     header = BytesIO()
-    whole = array if array.flags.c_contiguous else np.ascontiguousarray(array)  # which would give a single number an axis
+    # which would give a single number an axis
+    whole = array if array.flags.c_contiguous else np.ascontiguousarray(array)
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(whole))
     data = b"".join((header.getvalue(), whole.reshape(-1).view(np.uint8).data))
     return Array(str(array.dtype), tuple(array.shape), NUMPY, data)
@@ -189,7 +242,9 @@ def put(metrics: MetricRecord | ConfigRecord | dict[str, Any], name: str, value:
 
 
 def get(metrics: Mapping[str, Any], name: str) -> np.ndarray | None:
-    """A number or an array from a reply's metrics; None if absent. Raises ValueError if array and shape do not fit."""
+    """A number or an array from a reply's metrics; None if absent. Raises ValueError if array and
+    shape do not fit.
+    """
     if name not in metrics:
         return None
     try:
@@ -201,15 +256,22 @@ def get(metrics: Mapping[str, Any], name: str) -> np.ndarray | None:
         return flat
     sides = _sides(shape)
     if sides is None or math.prod(sides) != flat.size:
-        raise ValueError(f"{name!r} has {flat.size} entries, but {name + SHAPE!r} says {str(shape)[:60]}.")
+        raise ValueError(
+            f"{name!r} has {flat.size} entries, but {name + SHAPE!r} says {str(shape)[:60]}."
+        )
     return flat.reshape(sides)
 
 
 def _sides(shape: Any) -> list[int] | None:
-    """A received shape as integers; None if it is not one. It is checked before anything is converted."""
+    """A received shape as integers; None if it is not one. It is checked before anything is
+    converted.
+    """
     if not isinstance(shape, list | tuple) or len(shape) > MOST_SIDES:
         return None
-    fine = all(isinstance(side, int | float) and 0 <= side <= LONGEST_SIDE and side % 1 == 0 for side in shape)
+    fine = all(
+        isinstance(side, int | float) and 0 <= side <= LONGEST_SIDE and side % 1 == 0
+        for side in shape
+    )
     return [int(side) for side in shape] if fine else None
 
 
@@ -220,13 +282,15 @@ def _step(entry: Any) -> str:
     return str(entry)
 
 
-# Models between the wire and a round: names and types on one side, a list of float arrays on the other.
+# Models between the wire and a round: names and types on one side, a list of float arrays on the
+# other.
 #
-# Entries that nobody learns are no part of the model that rules and servers see: they are carried along as the mean of those that
-# counted. These are whole numbers, such as PyTorch's `num_batches_tracked`, and the running statistics of its normalisation layers: in
-# an update they are many times as long as the weights, so that q-FedAvg would hardly step, and an optimiser's step can make a variance
-# negative. Models that are kept apart keep their statistics apart, as part of each. Half precision travels as it is and is added up in
-# single precision.
+# Entries that nobody learns are no part of the model that rules and servers see: they are carried
+# along as the mean of those that counted. These are whole numbers, such as PyTorch's
+# `num_batches_tracked`, and the running statistics of its normalisation layers: in an update they
+# are many times as long as the weights, so that q-FedAvg would hardly step, and an optimiser's step
+# can make a variance negative. Models that are kept apart keep their statistics apart, as part of
+# each. Half precision travels as it is and is added up in single precision.
 
 ENVELOPE = 1024  # bytes that an array may have besides its numbers
 
@@ -235,7 +299,8 @@ class Form(NamedTuple):
     """Form of a model on the wire."""
 
     layout: Layout
-    ranks: bool  # whether the arrays are places of edges: whole numbers, each from 0 to the size of its layer
+    # whether the arrays are places of edges: whole numbers, each from 0 to the size of its layer
+    ranks: bool
     models: int  # that are kept apart; 0: there is one
 
     @property
@@ -243,19 +308,29 @@ class Form(NamedTuple):
         """Whether each array is learned."""
         names, _, dtypes = self.layout
         learned = [self.models > 0 or not is_statistic(name) for name in names]
-        return [self.ranks or (dtype.kind == "f" and own) for dtype, own in zip(dtypes, learned, strict=True)]
+        return [
+            self.ranks or (dtype.kind == "f" and own)
+            for dtype, own in zip(dtypes, learned, strict=True)
+        ]
 
     def scaled(self, models: tuple[int, ...]) -> Layout:
-        """Layout of coefficient times update, for each of several models: floats for any type of the model."""
+        """Layout of coefficient times update, for each of several models: floats for any type of
+        the model.
+        """
         names, shapes, _ = self.layout
         prefixes = [prefix_of(q) for q in range(*models)] if models else [""]
         every = tuple(prefix + name for prefix in prefixes for name in names)
         return Layout(every, shapes * len(prefixes), (np.dtype(np.float32),) * len(every))
 
     def most_bytes(self, models: tuple[int, ...]) -> int:
-        """Largest size in bytes of one model, or of one for each coefficient, in double precision."""
+        """Largest size in bytes of one model, or of one for each coefficient, in double
+        precision.
+        """
         names, shapes, _ = self.scaled(models)
-        return sum(ENVELOPE + len(name) + 8 * math.prod(shape) for name, shape in zip(names, shapes, strict=True))
+        return sum(
+            ENVELOPE + len(name) + 8 * math.prod(shape)
+            for name, shape in zip(names, shapes, strict=True)
+        )
 
 
 class ModelParts(NamedTuple):
@@ -266,28 +341,55 @@ class ModelParts(NamedTuple):
 
 
 def read_initial(arrays: ArrayRecord, *, ranks: bool, apart: int) -> tuple[Form, ModelParts]:
-    """Form and parts of the initial arrays. `apart` models are stacked, and are equal if the record holds one."""
-    require(len(arrays) > 0, "The initial arrays must be those of the model, got none. Pass for example ArrayRecord(model.state_dict()).")
+    """Form and parts of the initial arrays. `apart` models are stacked, and are equal if the record
+    holds one.
+    """
+    require(
+        len(arrays) > 0,
+        "The initial arrays must be those of the model, got none. Pass for example"
+        " ArrayRecord(model.state_dict()).",
+    )
     prefix = prefix_of(0)
     held = apart if any(name.startswith(prefix) for name in arrays) else 0
-    one = {name.removeprefix(prefix): array for name, array in arrays.items() if not held or name.startswith(prefix)}
+    one = {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if not held or name.startswith(prefix)
+    }
     form = Form(layout_of(ArrayRecord(one)), ranks, apart)
-    require(any(form.moving), f"None of the initial arrays {', '.join(map(repr, one))} holds floats, so there is nothing to learn.")
+    require(
+        any(form.moving),
+        f"None of the initial arrays {', '.join(map(repr, one))} holds floats, so there is nothing"
+        " to learn.",
+    )
     if not held:
         parts = _writable_parts(form, [read(array) for array in arrays.values()])
-        return form, parts if not apart else parts._replace(model=[np.stack([leaf] * apart) for leaf in parts.model])
+        return form, (
+            parts
+            if not apart
+            else parts._replace(model=[np.stack([leaf] * apart) for leaf in parts.model])
+        )
     require(
         list(arrays) == [prefix_of(q) + name for q in range(apart) for name in form.layout.names],
-        f"The initial arrays must hold {apart} models with the same arrays each, named {prefix}..., got {', '.join(map(repr, arrays))}.",
+        f"The initial arrays must hold {apart} models with the same arrays each, named {prefix}...,"
+        f" got {', '.join(map(repr, arrays))}.",
     )
-    models = [_writable_parts(form, [read(arrays[prefix_of(q) + name]) for name in form.layout.names]) for q in range(apart)]
-    return form, ModelParts([np.stack(leaves) for leaves in zip(*(m.model for m in models), strict=True)], models[0].carried)
+    models = [
+        _writable_parts(form, [read(arrays[prefix_of(q) + name]) for name in form.layout.names])
+        for q in range(apart)
+    ]
+    return form, ModelParts(
+        [np.stack(leaves) for leaves in zip(*(m.model for m in models), strict=True)],
+        models[0].carried,
+    )
 
 
 def split_model(form: Form, arrays: ArrayRecord) -> ModelParts:
     """Parts of the model in a reply, without copying it."""
     found = [read(arrays[name]) for name in form.layout.names]
-    return ModelParts(_select(found, form.moving), _select(found, [not moves for moves in form.moving]))
+    return ModelParts(
+        _select(found, form.moving), _select(found, [not moves for moves in form.moving])
+    )
 
 
 def require_task(arrays: ArrayRecord, algorithm: Algorithm, task: Task, seeds: Seeds) -> None:
@@ -301,37 +403,66 @@ def model_record(form: Form, parts: ModelParts, prefix: str = "") -> ArrayRecord
     """Record of one model."""
     model, carried = iter(parts.model), iter(parts.carried)
     leaves = [next(model) if moves else next(carried) for moves in form.moving]
-    return record_of(form.layout.names, [leaf.astype(t, copy=False) for leaf, t in zip(leaves, form.layout.dtypes, strict=True)], prefix)
+    return record_of(
+        form.layout.names,
+        [leaf.astype(t, copy=False) for leaf, t in zip(leaves, form.layout.dtypes, strict=True)],
+        prefix,
+    )
 
 
 def models_record(form: Form, models: Leaves, carried: Leaves) -> ArrayRecord:
     """Record of several models [models, ...]."""
-    return merge(model_record(form, ModelParts([leaf[q] for leaf in models], carried), prefix_of(q)) for q in range(len(models[0])))
+    return merge(
+        model_record(form, ModelParts([leaf[q] for leaf in models], carried), prefix_of(q))
+        for q in range(len(models[0]))
+    )
 
 
 def average_carried(before: Leaves, replies: Sequence[Leaves], weights: np.ndarray) -> Leaves:
-    """Mean of the carried arrays of clients that count: statistics weighted by coefficients, integers unweighted and rounded."""
+    """Mean of the carried arrays of clients that count: statistics weighted by coefficients,
+    integers unweighted and rounded.
+    """
     if not replies:
         return before
     shares = weights if weights.sum() > 0 and weights.min() >= 0 else np.ones(len(replies))
     return [
-        _as(leaf, np.average([own[i] for own in replies], axis=0, weights=shares if leaf.dtype.kind == "f" else None))
+        _as(
+            leaf,
+            np.average(
+                [own[i] for own in replies],
+                axis=0,
+                weights=shares if leaf.dtype.kind == "f" else None,
+            ),
+        )
         for i, leaf in enumerate(before)
     ]
 
 
 def split_sum(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...]) -> ModelParts:
-    """Parts of a sum of coefficient times update: learned arrays [models, ...], and carried arrays summed over models."""
+    """Parts of a sum of coefficient times update: learned arrays [models, ...], and carried arrays
+    summed over models.
+    """
     layout = form.scaled(models)
     for name, shape in zip(layout.names, layout.shapes, strict=True):
         given = list(total[name].shape) if name in total else None
-        require(given == list(shape), f"The sum of updates must hold {name!r} with shape {list(shape)}, got {given}.")
+        require(
+            given == list(shape),
+            f"The sum of updates must hold {name!r} with shape {list(shape)}, got {given}.",
+        )
     count = len(form.layout.names)
-    of_each = [[total[name] for name in layout.names[i::count]] for i in range(count)]  # one for each model
-    types = [np.float64 if form.ranks or dtype == np.float64 else np.float32 for dtype in form.layout.dtypes]
-    whole = [(np.stack(sums) if models else sums[0]).astype(t) for sums, t in zip(of_each, types, strict=True)]
+    # one for each model
+    of_each = [[total[name] for name in layout.names[i::count]] for i in range(count)]
+    types = [
+        np.float64 if form.ranks or dtype == np.float64 else np.float32
+        for dtype in form.layout.dtypes
+    ]
+    whole = [
+        (np.stack(sums) if models else sums[0]).astype(t)
+        for sums, t in zip(of_each, types, strict=True)
+    ]
     return ModelParts(
-        _select(whole, form.moving), _select([np.sum(sums, axis=0) for sums in of_each], [not moves for moves in form.moving])
+        _select(whole, form.moving),
+        _select([np.sum(sums, axis=0) for sums in of_each], [not moves for moves in form.moving]),
     )
 
 
@@ -342,9 +473,14 @@ def not_finite(form: Form, models: tuple[int, ...]) -> dict[str, np.ndarray]:
 
 
 def move_carried(before: Leaves, total: Leaves, mass: float) -> Leaves:
-    """Carried arrays moved by the mean of a weighted sum of changes; unchanged where that is not finite."""
+    """Carried arrays moved by the mean of a weighted sum of changes; unchanged where that is not
+    finite.
+    """
     moved = [leaf + own / mass for leaf, own in zip(before, total, strict=True)]
-    return [_as(old, new) if np.isfinite(new).all() else old for old, new in zip(before, moved, strict=True)]
+    return [
+        _as(old, new) if np.isfinite(new).all() else old
+        for old, new in zip(before, moved, strict=True)
+    ]
 
 
 def _as(before: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -353,7 +489,10 @@ def _as(before: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 def _writable_parts(form: Form, leaves: list[np.ndarray]) -> ModelParts:
     """Parts with writable copies of the learned arrays, in at least single precision."""
-    return ModelParts([_float(leaf) for leaf in _select(leaves, form.moving)], _select(leaves, [not moves for moves in form.moving]))
+    return ModelParts(
+        [_float(leaf) for leaf in _select(leaves, form.moving)],
+        _select(leaves, [not moves for moves in form.moving]),
+    )
 
 
 def _select(leaves: list[np.ndarray], wanted: list[bool]) -> Leaves:

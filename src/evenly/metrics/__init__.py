@@ -1,4 +1,6 @@
-"""Metrics of fairness and accuracy: pure functions of count tables, and the statistics to compare them."""
+"""Metrics of fairness and accuracy: pure functions of count tables, and the statistics to compare
+them.
+"""
 
 from collections import ChainMap
 from collections.abc import Mapping
@@ -8,7 +10,17 @@ from evenly.metrics.clients import EQUITY_METRICS, METRICS, final_metrics, measu
 from evenly.metrics.declaration import check_declaration
 from evenly.metrics.groups import GROUP_METRICS, measure_groups, pooled
 from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS, OF_PEOPLE, RUN, Metric
-from evenly.metrics.outcomes import Rates, accuracy, by_attribute, examples, rates, ratio, rows_behind, seated, sides
+from evenly.metrics.outcomes import (
+    Rates,
+    accuracy,
+    by_attribute,
+    examples,
+    rates,
+    ratio,
+    rows_behind,
+    seated,
+    sides,
+)
 from evenly.metrics.representation import covered, good_clients, representation_rates, represented
 from evenly.metrics.runs import RUN_METRICS, idle_rounds, run_metrics
 from evenly.metrics.statistics import (
@@ -27,18 +39,24 @@ from evenly.metrics.statistics import (
 )
 from evenly.registry import add, forget
 
-# A view of the four registries, not a copy: it contains metrics that are registered later. The last of these maps comes first.
-EVERY_METRIC: Mapping[str, Metric] = MappingProxyType(ChainMap(RUN_METRICS, EQUITY_METRICS, GROUP_METRICS, METRICS))
+# A view of the four registries, not a copy: it contains metrics that are registered later. The last
+# of these maps comes first.
+EVERY_METRIC: Mapping[str, Metric] = MappingProxyType(
+    ChainMap(RUN_METRICS, EQUITY_METRICS, GROUP_METRICS, METRICS)
+)
 
 REGISTRIES: dict[str, dict[str, Metric]] = {
-    **dict.fromkeys(OF_PEOPLE, GROUP_METRICS), **dict.fromkeys(OF_CLIENTS, METRICS), CLIENT_GROUPS: EQUITY_METRICS, RUN: RUN_METRICS,
+    **dict.fromkeys(OF_PEOPLE, GROUP_METRICS), **dict.fromkeys(OF_CLIENTS, METRICS),
+    CLIENT_GROUPS: EQUITY_METRICS, RUN: RUN_METRICS,
 }  # fmt: skip
 
 __all__ = [
-    "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "Interval", "Metric", "Paired", "Rates", "Spread",
-    "accuracy", "by_attribute", "covered", "dual_weights", "examples", "final_metrics", "generalised_mean", "good_clients", "half_width",
-    "holm", "idle_rounds", "measure", "measure_equity", "measure_groups", "on_front", "over_clients", "paired", "pooled", "rates",
-    "ratio", "register", "representation_rates", "represented", "rows_behind", "run_metrics", "seated", "sides", "spread", "t_quantile",
+    "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "Interval",
+    "Metric", "Paired", "Rates", "Spread", "accuracy", "by_attribute", "covered", "dual_weights",
+    "examples", "final_metrics", "generalised_mean", "good_clients", "half_width", "holm",
+    "idle_rounds", "measure", "measure_equity", "measure_groups", "on_front", "over_clients",
+    "paired", "pooled", "rates", "ratio", "register", "representation_rates", "represented",
+    "rows_behind", "run_metrics", "seated", "sides", "spread", "t_quantile",
 ]  # fmt: skip
 
 
@@ -46,16 +64,18 @@ def register(metric: Metric, *, replace: bool = False) -> None:
     """Add a metric, which then appears in results, reports and audits.
 
     Args:
-        metric: The metric. Its `rests_on` selects the registry, and its function is checked to use only the data it declares.
+        metric: The metric. Its `rests_on` selects the registry, and its function is checked to use
+            only the data it declares.
         replace: Whether to replace a registered metric of the same name.
 
     Raises:
-        ValueError: If the name is taken and `replace` is False, if the function fails on an example, or if its value depends on data
-            that `rests_on` does not declare.
+        ValueError: If the name is taken and `replace` is False, if the function fails on an
+            example, or if its value depends on data that `rests_on` does not declare.
 
     Example:
         >>> import numpy as np
-        >>> median = Metric("median", "median", "median aₖ", "0 to 100 %", 1, lambda a, n: 100 * np.median(a), rests_on="clients")
+        >>> formula = lambda accuracy, rows: 100 * np.median(accuracy)
+        >>> median = Metric("median", "median", "median aₖ", "0 to 100 %", 1, formula, "clients")
         >>> register(median)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ValueError: Metric 'median' declares rests_on='clients' ... Declare rests_on='some clients'.

@@ -1,4 +1,6 @@
-"""Client metrics: how evenly a model serves clients, and how evenly it serves groups of clients (equity)."""
+"""Client metrics: how evenly a model serves clients, and how evenly it serves groups of clients
+(equity).
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,15 +9,24 @@ from typing import Any
 import numpy as np
 
 from evenly.data.splits import SPLITS
-from evenly.metrics.metric import BEST_CLIENT, BEST_TENTH, CLIENT_GROUPS, CLIENTS, WORST_CLIENT, WORST_TENTH, Metric
+from evenly.metrics.metric import (
+    BEST_CLIENT,
+    BEST_TENTH,
+    CLIENT_GROUPS,
+    CLIENTS,
+    WORST_CLIENT,
+    WORST_TENTH,
+    Metric,
+)
 from evenly.metrics.outcomes import accuracy, examples, ratio
 from evenly.notation import unknown
 from evenly.types import Trace
 
 # Client metrics are functions of the clients' accuracies a_1..a_m (fractions) and row counts n_k.
 #
-# Clients without rows have accuracy NaN and are excluded from every metric. An undefined metric is NaN. Accuracies and their deviations
-# are returned in percent and variances in percent squared, as the papers print them.
+# Clients without rows have accuracy NaN and are excluded from every metric. An undefined metric is
+# NaN. Accuracies and their deviations are returned in percent and variances in percent squared, as
+# the papers print them.
 
 Array = np.ndarray
 
@@ -78,12 +89,16 @@ def deviation(a: Array, n: Array) -> float:
 
 
 def angle(a: Array, n: Array) -> float:
-    """Angle in degrees between the accuracies and (1, ..., 1): arctan(std / mean). NaN if all are 0."""
+    """Angle in degrees between the accuracies and (1, ..., 1): arctan(std / mean). NaN if all are
+    0.
+    """
     return float(np.degrees(np.arctan2(a.std(), a.mean()))) if a.any() else float("nan")
 
 
 def divergence(a: Array, n: Array) -> float:
-    """KL divergence of a / sum(a) from the uniform distribution: sum p_k ln(m p_k), 0 ln 0 = 0. NaN if all are 0."""
+    """KL divergence of a / sum(a) from the uniform distribution: sum p_k ln(m p_k), 0 ln 0 = 0. NaN
+    if all are 0.
+    """
     if not a.any():
         return float("nan")
     p = a[a > 0] / a.sum()
@@ -96,7 +111,9 @@ def entropy(a: Array, n: Array) -> float:
 
 
 def gini(a: Array, n: Array) -> float:
-    """Gini coefficient: 1 - sum (2i - 1) a_(i) / (m^2 mean), sorted from high to low. NaN if all are 0."""
+    """Gini coefficient: 1 - sum (2i - 1) a_(i) / (m^2 mean), sorted from high to low. NaN if all
+    are 0.
+    """
     if not a.any():
         return float("nan")
     m = len(a)
@@ -109,11 +126,13 @@ def jain(a: Array, n: Array) -> float:
 
 
 def noise_floor(a: Array, n: Array) -> float:
-    """Variance that sampling alone would cause: the part of `variance` that is due to small test sets.
+    """Variance that sampling alone would cause: the part of `variance` that is due to small test
+    sets.
 
-    The accuracy of a client with true accuracy p and n rows has variance p (1 - p) / n, and a (1 - a) / (n - 1) is an unbiased
-    estimate of it. The floor is its mean over clients with at least two rows, in percent squared, times (m - 1) / m
-    because the population variance is taken around the clients' own mean. NaN if no client has two rows.
+    The accuracy of a client with true accuracy p and n rows has variance p (1 - p) / n, and a (1 -
+    a) / (n - 1) is an unbiased estimate of it. The floor is its mean over clients with at least two
+    rows, in percent squared, times (m - 1) / m because the population variance is taken around the
+    clients' own mean. NaN if no client has two rows.
     """
     several = n > 1
     if not several.any():
@@ -123,7 +142,9 @@ def noise_floor(a: Array, n: Array) -> float:
 
 
 def true_variance(a: Array, n: Array) -> float:
-    """Variance of the accuracies minus the variance from sampling, at least 0: an estimate of the true unevenness."""
+    """Variance of the accuracies minus the variance from sampling, at least 0: an estimate of the
+    true unevenness.
+    """
     floor = noise_floor(a, n)
     return max(0.0, variance(a, n) - floor) if np.isfinite(floor) else float("nan")
 
@@ -131,12 +152,52 @@ def true_variance(a: Array, n: Array) -> float:
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric("average", "average (rows)", "Σ nₖaₖ / Σ nₖ", "0 to 100 %", +1, mean_over_points, CLIENTS),
-        Metric("average_devices", "average (clients)", "mean aₖ", "0 to 100 %", +1, mean_over_clients, CLIENTS),
-        Metric("worst10", "worst 10 %", "mean of the lowest max(1, ⌊m/10⌋) aₖ", "0 to 100 %", +1, worst_tenth, WORST_TENTH),
-        Metric("best10", "best 10 %", "mean of the highest max(1, ⌊m/10⌋) aₖ", "0 to 100 %", +1, best_tenth, BEST_TENTH),
+        Metric(
+            "average",
+            "average (rows)",
+            "Σ nₖaₖ / Σ nₖ",
+            "0 to 100 %",
+            +1,
+            mean_over_points,
+            CLIENTS,
+        ),
+        Metric(
+            "average_devices",
+            "average (clients)",
+            "mean aₖ",
+            "0 to 100 %",
+            +1,
+            mean_over_clients,
+            CLIENTS,
+        ),
+        Metric(
+            "worst10",
+            "worst 10 %",
+            "mean of the lowest max(1, ⌊m/10⌋) aₖ",
+            "0 to 100 %",
+            +1,
+            worst_tenth,
+            WORST_TENTH,
+        ),
+        Metric(
+            "best10",
+            "best 10 %",
+            "mean of the highest max(1, ⌊m/10⌋) aₖ",
+            "0 to 100 %",
+            +1,
+            best_tenth,
+            BEST_TENTH,
+        ),
         Metric("variance", "variance", "mean (aₖ − ā)²", "0 to 2500 %²", -1, variance, CLIENTS),
-        Metric("variance_noise", "variance from sampling", "(m−1)/m · mean aₖ(1−aₖ)/(nₖ−1)", "0 to 2500 %²", 0, noise_floor, CLIENTS),
+        Metric(
+            "variance_noise",
+            "variance from sampling",
+            "(m−1)/m · mean aₖ(1−aₖ)/(nₖ−1)",
+            "0 to 2500 %²",
+            0,
+            noise_floor,
+            CLIENTS,
+        ),
         Metric(
             "variance_true",
             "variance less sampling",
@@ -148,7 +209,15 @@ METRICS: dict[str, Metric] = {
         ),
         Metric("std", "standard deviation", "√variance", "0 to 50 %", -1, deviation, CLIENTS),
         Metric("angle", "angle to (1,…,1)", "arctan(std / mean)", "0 to 90°", -1, angle, CLIENTS),
-        Metric("kl", "KL from uniform", "Σ pₖ ln(m pₖ), pₖ = aₖ/Σa", "0 to ln m", -1, divergence, CLIENTS),
+        Metric(
+            "kl",
+            "KL from uniform",
+            "Σ pₖ ln(m pₖ), pₖ = aₖ/Σa",
+            "0 to ln m",
+            -1,
+            divergence,
+            CLIENTS,
+        ),
         Metric("entropy", "entropy", "ln m − KL", "0 to ln m", +1, entropy, CLIENTS),
         Metric("gini", "Gini", "1 − Σ(2i−1)a₍ᵢ₎ / (m² ā)", "0 to 1 − 1/m", -1, gini, CLIENTS),
         Metric("jain", "Jain index", "(Σa)² / (m Σa²)", "1/m to 1", +1, jain, CLIENTS),
@@ -162,7 +231,8 @@ def measure(accuracies: Array, counts: Array) -> dict[str, float]:
     """Compute all client metrics of `METRICS`.
 
     Args:
-        accuracies: Accuracy of each client as a fraction, [clients]. Clients without rows (NaN) are excluded.
+        accuracies: Accuracy of each client as a fraction, [clients]. Clients without rows (NaN) are
+            excluded.
         counts: Number of rows of each client, [clients].
 
     Returns:
@@ -193,7 +263,7 @@ def final_metrics(trace: Trace, split: str = "test") -> dict[str, float]:
 
     Example:
         >>> from types import SimpleNamespace
-        >>> trace = SimpleNamespace(tables=np.full((1, 3, 2, 1, 2, 2), [[8, 2], [0, 10]]))  # two clients on three splits
+        >>> trace = SimpleNamespace(tables=np.full((1, 3, 2, 1, 2, 2), [[8, 2], [0, 10]]))
         >>> final_metrics(trace)["average"]
         90.0
     """
@@ -203,12 +273,14 @@ def final_metrics(trace: Trace, split: str = "test") -> dict[str, float]:
     return measure(accuracy(tables), examples(tables))
 
 
-# Equality and equity (E2FL, Section 3): how evenly a model serves clients, and how evenly it serves groups of clients.
+# Equality and equity (E2FL, Section 3): how evenly a model serves clients, and how evenly it serves
+# groups of clients.
 #
-# Equality is the spread of the accuracies over clients. Equity is the spread over groups of the mean accuracy of a group's clients, so
-# a group of three counts as much as one of three hundred. Both are standard deviations in E2FL's definitions, and variances in its
-# tables. Values are in percent and lower is fairer. Clients without rows, and groups without clients that have rows, are excluded; if
-# nobody remains, all values are NaN.
+# Equality is the spread of the accuracies over clients. Equity is the spread over groups of the
+# mean accuracy of a group's clients, so a group of three counts as much as one of three hundred.
+# Both are standard deviations in E2FL's definitions, and variances in its tables. Values are in
+# percent and lower is fairer. Clients without rows, and groups without clients that have rows, are
+# excluded; if nobody remains, all values are NaN.
 
 
 def group_means(accuracies: Any, client_group: Any, groups: int) -> Array:
@@ -219,16 +291,23 @@ def group_means(accuracies: Any, client_group: Any, groups: int) -> Array:
     """
     a, group = np.asarray(accuracies, np.float64), np.asarray(client_group)
     if a.shape != group.shape or a.ndim != 1:
-        raise ValueError(f"There must be one group per client, got {list(group.shape)} groups for {list(a.shape)} accuracies.")
+        raise ValueError(
+            f"There must be one group per client, got {list(group.shape)} groups for"
+            f" {list(a.shape)} accuracies."
+        )
     if len(group) and not (group.min() >= 0 and group.max() < groups):
-        raise ValueError(f"Groups are numbered from 0 to {groups - 1}, got numbers from {group.min()} to {group.max()}.")
+        raise ValueError(
+            f"Groups are numbered from 0 to {groups - 1}, got numbers from {group.min()} to"
+            f" {group.max()}."
+        )
     defined = np.isfinite(a)
     sums = np.bincount(group[defined], a[defined], minlength=groups)
     return ratio(sums, np.bincount(group[defined], minlength=groups))
 
 
 def equity(accuracies: Any, client_group: Any, groups: int) -> dict[str, float]:
-    """Compute average, worst and best tenth, variance and deviation over clients, and over groups with the prefix `group_`.
+    """Compute average, worst and best tenth, variance and deviation over clients, and over groups
+    with the prefix `group_`.
 
     With ten groups, the worst and best tenth are the worst and the best group.
     """
@@ -239,12 +318,25 @@ def equity(accuracies: Any, client_group: Any, groups: int) -> dict[str, float]:
 
 def _summary(values: Array, prefix: str) -> dict[str, float]:
     defined = values[np.isfinite(values)]
-    functions = {"average": mean_over_clients, "worst10": worst_tenth, "best10": best_tenth, "variance": variance, "std": deviation}
-    return {prefix + name: f(defined, np.ones(len(defined))) if len(defined) else float("nan") for name, f in functions.items()}
+    functions = {
+        "average": mean_over_clients,
+        "worst10": worst_tenth,
+        "best10": best_tenth,
+        "variance": variance,
+        "std": deviation,
+    }
+    return {
+        prefix + name: f(defined, np.ones(len(defined))) if len(defined) else float("nan")
+        for name, f in functions.items()
+    }
 
 
-def over_groups(summary: Callable[[Array, Array], float], accuracies: Any, client_group: Any) -> float:
-    """Compute a client metric over groups of clients: every group counts once, with the mean accuracy of its clients."""
+def over_groups(
+    summary: Callable[[Array, Array], float], accuracies: Any, client_group: Any
+) -> float:
+    """Compute a client metric over groups of clients: every group counts once, with the mean
+    accuracy of its clients.
+    """
     group = np.asarray(client_group)
     means = group_means(accuracies, group, int(group.max(initial=-1)) + 1)
     defined = means[np.isfinite(means)]
@@ -254,18 +346,53 @@ def over_groups(summary: Callable[[Array, Array], float], accuracies: Any, clien
 NOBODY, PERCENT = "no client has rows", "0 to 100 %"
 
 
-def _equity_metric(name: str, title: str, formula: str, extent: str, better: int, *, of: Callable[[Array, Array], float]) -> Metric:
-    return Metric(name, title, formula, extent, better, partial(over_groups, of), CLIENT_GROUPS, NOBODY)
+def _equity_metric(
+    name: str,
+    title: str,
+    formula: str,
+    extent: str,
+    better: int,
+    *,
+    of: Callable[[Array, Array], float],
+) -> Metric:
+    return Metric(
+        name, title, formula, extent, better, partial(over_groups, of), CLIENT_GROUPS, NOBODY
+    )
 
 
 EQUITY_METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        _equity_metric("group_average", "average (groups)", "mean ā_q", PERCENT, +1, of=mean_over_clients),
-        _equity_metric("group_worst10", "worst 10 % of groups", "lowest tenth of ā_q", PERCENT, +1, of=worst_tenth),
-        _equity_metric("group_best10", "best 10 % of groups", "highest tenth of ā_q", PERCENT, +1, of=best_tenth),
-        _equity_metric("group_variance", "variance over groups", "variance of ā_q", "0 to 2500 %²", -1, of=variance),
-        _equity_metric("group_std", "equity", "standard deviation of ā_q", "0 to 50 %", -1, of=deviation),
+        _equity_metric(
+            "group_average", "average (groups)", "mean ā_q", PERCENT, +1, of=mean_over_clients
+        ),
+        _equity_metric(
+            "group_worst10",
+            "worst 10 % of groups",
+            "lowest tenth of ā_q",
+            PERCENT,
+            +1,
+            of=worst_tenth,
+        ),
+        _equity_metric(
+            "group_best10",
+            "best 10 % of groups",
+            "highest tenth of ā_q",
+            PERCENT,
+            +1,
+            of=best_tenth,
+        ),
+        _equity_metric(
+            "group_variance",
+            "variance over groups",
+            "variance of ā_q",
+            "0 to 2500 %²",
+            -1,
+            of=variance,
+        ),
+        _equity_metric(
+            "group_std", "equity", "standard deviation of ā_q", "0 to 50 %", -1, of=deviation
+        ),
     )
 }
 
@@ -274,7 +401,8 @@ def measure_equity(accuracies: Any, client_group: Any) -> dict[str, float]:
     """Compute how evenly groups of clients are served: all metrics of `EQUITY_METRICS`.
 
     Args:
-        accuracies: Accuracy of each client as a fraction, [clients]. Clients without rows (NaN) are excluded.
+        accuracies: Accuracy of each client as a fraction, [clients]. Clients without rows (NaN) are
+            excluded.
         client_group: Number of each client's group, [clients].
 
     Returns:

@@ -1,7 +1,8 @@
 """Check that a metric's value depends only on the data that it declares with `rests_on`.
 
-The declaration decides what is hidden where figures must not rest on few people, so a wrong one would reveal data about individuals.
-The check computes the metric on random counts twice, with different values for all data that it must not use. Both values must be equal.
+The declaration decides what is hidden where figures must not rest on few people, so a wrong one
+would reveal data about individuals. The check computes the metric on random counts twice, with
+different values for all data that it must not use. Both values must be equal.
 """
 
 from typing import Any
@@ -34,10 +35,13 @@ TRIALS, CLIENTS_TRIED = 8, 31  # an odd number of clients: the median is then on
 def check_declaration(metric: Metric) -> None:
     """Raise a ValueError unless the metric can be computed and uses only the data that it declares.
 
-    >>> check_declaration(Metric("median", "median", "median aₖ", "0 to 100 %", 1, lambda a, n: 100 * np.median(a), CLIENTS))
+    >>> formula = lambda accuracy, rows: 100 * np.median(accuracy)
+    >>> metric = Metric("median", "median", "median aₖ", "0 to 100 %", 1, formula, CLIENTS)
+    >>> check_declaration(metric)
     Traceback (most recent call last):
-    ValueError: Metric 'median' declares rests_on='clients' (the accuracies of all clients), but its value is the accuracy of a single \
-client. It would not be hidden where it must be. Declare rests_on='some clients'.
+    ValueError: Metric 'median' declares rests_on='clients' (the accuracies of all clients), but \
+its value is the accuracy of a single client. It would not be hidden where it must be. Declare \
+rests_on='some clients'.
     """
     if metric.rests_on in OF_PEOPLE:
         _check_people(metric)
@@ -49,21 +53,31 @@ client. It would not be hidden where it must be. Declare rests_on='some clients'
 
 def _check_people(metric: Metric) -> None:
     draw = generator(0, "declaration")
-    first, second = (view(draw.integers(20, 90, (TRIALS, 3, 2, 2)), favourable=1, unprivileged=(0,)) for _ in range(2))
+    first, second = (
+        view(draw.integers(20, 90, (TRIALS, 3, 2, 2)), favourable=1, unprivileged=(0,))
+        for _ in range(2)
+    )
     value = np.asarray(_compute(metric, first), np.float64)
     if value.shape != (TRIALS,):
         raise ValueError(
-            f"Metric {metric.name!r}: the function must return one number for each leading axis of the counts, as NumPy does where only "
-            f"the last axis is reduced: {TRIALS} tables gave shape {list(value.shape)}."
+            f"Metric {metric.name!r}: the function must return one number for each leading axis of"
+            f" the counts, as NumPy does where only the last axis is reduced: {TRIALS} tables gave"
+            f" shape {list(value.shape)}."
         )
     exchanged = {
         ROWS: GroupedRates(second.groups, second.sides, first.whole),
         SIDES: GroupedRates(second.groups, first.sides, first.whole),
         GROUPS: first,
     }
-    if not np.array_equal(value, np.asarray(_compute(metric, exchanged[metric.rests_on])), equal_nan=True):
+    if not np.array_equal(
+        value, np.asarray(_compute(metric, exchanged[metric.rests_on])), equal_nan=True
+    ):
         levels = {ROWS: "the two sides or single groups", SIDES: "single groups"}
-        raise _wrong_declaration(metric, f"its value depends on {levels[metric.rests_on]}", SIDES if metric.rests_on == ROWS else GROUPS)
+        raise _wrong_declaration(
+            metric,
+            f"its value depends on {levels[metric.rests_on]}",
+            SIDES if metric.rests_on == ROWS else GROUPS,
+        )
 
 
 def _check_clients(metric: Metric) -> None:
@@ -72,17 +86,27 @@ def _check_clients(metric: Metric) -> None:
     rows = draw.integers(20, 90, shares.shape)
     values = [_number(metric, _compute(metric, a, n)) for a, n in zip(shares, rows, strict=True)]
     if metric.rests_on == CLIENTS:
-        alone = all(np.isclose(np.concatenate([a, 100 * a]), value).any() for a, value in zip(shares, values, strict=True))
+        alone = all(
+            np.isclose(np.concatenate([a, 100 * a]), value).any()
+            for a, value in zip(shares, values, strict=True)
+        )
         if alone:
-            raise _wrong_declaration(metric, "its value is the accuracy of a single client", SOME_CLIENTS)
+            raise _wrong_declaration(
+                metric, "its value is the accuracy of a single client", SOME_CLIENTS
+            )
     elif metric.rests_on != SOME_CLIENTS:
         number = tenth(CLIENTS_TRIED) if metric.rests_on in (WORST_TENTH, BEST_TENTH) else 1
         best = metric.rests_on in (BEST_TENTH, BEST_CLIENT)
         end, others = (
-            (slice(-number, CLIENTS_TRIED - number + 1), slice(-number)) if best else (slice(number - 1, number), slice(number, None))
+            (slice(-number, CLIENTS_TRIED - number + 1), slice(-number))
+            if best
+            else (slice(number - 1, number), slice(number, None))
         )
-        shares[:, others] = (shares[:, others] + shares[:, end]) / 2  # nearer to the end, but not beyond it
-        changed = [_number(metric, _compute(metric, a, n)) for a, n in zip(shares, rows, strict=True)]
+        # nearer to the end, but not beyond it
+        shares[:, others] = (shares[:, others] + shares[:, end]) / 2
+        changed = [
+            _number(metric, _compute(metric, a, n)) for a, n in zip(shares, rows, strict=True)
+        ]
         if not np.allclose(values, changed, equal_nan=True):
             raise _wrong_declaration(metric, "its value depends on other clients", SOME_CLIENTS)
 
@@ -92,8 +116,9 @@ def _compute(metric: Metric, *arguments: Any) -> Any:
         return metric.function(*arguments)
     except Exception as error:
         raise ValueError(
-            f"Metric {metric.name!r} rests on {RESTS_ON[metric.rests_on]}, and its function failed on an example: "
-            f"{type(error).__name__}: {error}. See docs/add-a-metric.md for what it is called with."
+            f"Metric {metric.name!r} rests on {RESTS_ON[metric.rests_on]}, and its function failed"
+            f" on an example: {type(error).__name__}: {error}. See docs/add-a-metric.md for what it"
+            " is called with."
         ) from error
 
 
@@ -101,11 +126,14 @@ def _number(metric: Metric, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"Metric {metric.name!r}: the function must return one number, or NaN, got {value!r}.") from None
+        raise ValueError(
+            f"Metric {metric.name!r}: the function must return one number, or NaN, got {value!r}."
+        ) from None
 
 
 def _wrong_declaration(metric: Metric, why: str, instead: str) -> ValueError:
     return ValueError(
-        f"Metric {metric.name!r} declares rests_on={metric.rests_on!r} ({RESTS_ON[metric.rests_on]}), but {why}. It would not be hidden "
-        f"where it must be. Declare rests_on={instead!r}."
+        f"Metric {metric.name!r} declares rests_on={metric.rests_on!r}"
+        f" ({RESTS_ON[metric.rests_on]}), but {why}. It would not be hidden where it must be."
+        f" Declare rests_on={instead!r}."
     )

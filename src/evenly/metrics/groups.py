@@ -1,8 +1,9 @@
 """Group metrics: how evenly a model treats groups of people, computed from count tables.
 
-₀ is the unprivileged groups pooled, ₁ the privileged ones pooled; a negative difference is to the disadvantage of the
-unprivileged. Ranges over groups do not pool: they compare every single group. Differences and scores are fractions and
-shares of rows are in percent, as the papers print them. Every function takes `GroupedRates` and works on any leading axes.
+₀ is the unprivileged groups pooled, ₁ the privileged ones pooled; a negative difference is to the
+disadvantage of the unprivileged. Ranges over groups do not pool: they compare every single group.
+Differences and scores are fractions and shares of rows are in percent, as the papers print them.
+Every function takes `GroupedRates` and works on any leading axes.
 """
 
 from collections.abc import Sequence
@@ -28,23 +29,35 @@ class GroupedRates(NamedTuple):
 
 
 def view(tables: Array, *, favourable: int, unprivileged: Sequence[int]) -> GroupedRates:
-    """Compute the rates of the groups, of the two sides and of everybody, from count tables [..., groups, labels, outcomes]."""
+    """Compute the rates of the groups, of the two sides and of everybody, from count tables [...,
+    groups, labels, outcomes].
+    """
     whole = rates(tables.sum(-3, keepdims=True), favourable)
-    return GroupedRates(rates(tables, favourable), rates(sides(tables, unprivileged), favourable), Rates(*(rate[..., 0] for rate in whole)))
+    return GroupedRates(
+        rates(tables, favourable),
+        rates(sides(tables, unprivileged), favourable),
+        Rates(*(rate[..., 0] for rate in whole)),
+    )
 
 
 def statistical_parity(group_rates: GroupedRates) -> Array:
-    """Statistical parity difference: how much more often the unprivileged are predicted favourable (Thesis, Eq. 1.4)."""
+    """Statistical parity difference: how much more often the unprivileged are predicted favourable
+    (Thesis, Eq. 1.4).
+    """
     return _gap(group_rates.sides.selection_rate)
 
 
 def equal_opportunity(group_rates: GroupedRates) -> Array:
-    """Equal opportunity difference: the same among people with the favourable label (Thesis, Eq. 1.5)."""
+    """Equal opportunity difference: the same among people with the favourable label (Thesis, Eq.
+    1.5).
+    """
     return _gap(group_rates.sides.tpr)
 
 
 def average_odds(group_rates: GroupedRates) -> Array:
-    """Average odds difference: the mean of the differences in true and in false positive rate (Thesis, Eq. 1.6)."""
+    """Average odds difference: the mean of the differences in true and in false positive rate
+    (Thesis, Eq. 1.6).
+    """
     return (_gap(group_rates.sides.fpr) + _gap(group_rates.sides.tpr)) / 2
 
 
@@ -54,27 +67,37 @@ def accuracy_difference(group_rates: GroupedRates) -> Array:
 
 
 def f1_difference(group_rates: GroupedRates) -> Array:
-    """How much higher F1 is for the unprivileged. E2FL calls it DI; it is not the ratio known as disparate impact."""
+    """How much higher F1 is for the unprivileged. E2FL calls it DI; it is not the ratio known as
+    disparate impact.
+    """
     return _gap(group_rates.sides.f1)
 
 
 def odds_difference(group_rates: GroupedRates) -> Array:
-    """Equalised odds difference: the larger of the gaps in true and in false positive rate, without sign."""
+    """Equalised odds difference: the larger of the gaps in true and in false positive rate, without
+    sign.
+    """
     return np.maximum(np.abs(_gap(group_rates.sides.tpr)), np.abs(_gap(group_rates.sides.fpr)))
 
 
 def size_of(difference: str, group_rates: GroupedRates) -> Array:
-    """Absolute value of a difference, whichever side is favoured. Its mean over seeds cannot cancel out."""
+    """Absolute value of a difference, whichever side is favoured. Its mean over seeds cannot cancel
+    out.
+    """
     return np.abs(SIGNED[difference](group_rates))
 
 
 def range_of(rate: str, group_rates: GroupedRates) -> Array:
-    """Highest rate of a group minus the lowest, over the groups where it is defined; NaN with fewer than two of them."""
+    """Highest rate of a group minus the lowest, over the groups where it is defined; NaN with fewer
+    than two of them.
+    """
     return spread_over_groups(getattr(group_rates.groups, rate))
 
 
 def odds_range(group_rates: GroupedRates) -> Array:
-    """The larger of the ranges of true and of false positive rate over groups (fairlearn's equalized odds difference)."""
+    """The larger of the ranges of true and of false positive rate over groups (fairlearn's
+    equalized odds difference).
+    """
     return np.maximum(range_of("tpr", group_rates), range_of("fpr", group_rates))
 
 
@@ -89,21 +112,27 @@ def overall(rate: str, group_rates: GroupedRates) -> Array:
 
 
 def representation(group_rates: GroupedRates) -> Array:
-    """Representation rate of the unprivileged: their share of the rows, in percent (Thesis, Eq. 1.1)."""
+    """Representation rate of the unprivileged: their share of the rows, in percent (Thesis, Eq.
+    1.1).
+    """
     return ratio(100 * group_rates.sides.examples[..., 0], group_rates.whole.examples)
 
 
 def fas_thesis(group_rates: GroupedRates) -> Array:
-    """Fairness-accuracy score of the thesis' tables: absolute EOD, SPD and AOD, and the signed accuracy difference.
+    """Fairness-accuracy score of the thesis' tables: absolute EOD, SPD and AOD, and the signed
+    accuracy difference.
 
-    It rewards a model that is more accurate for the privileged. The formula as printed (Eq. 4.2) keeps every sign, rewards all bias
-    against the unprivileged and can exceed the accuracy. It is not implemented.
+    It rewards a model that is more accurate for the privileged. The formula as printed (Eq. 4.2)
+    keeps every sign, rewards all bias against the unprivileged and can exceed the accuracy. It is
+    not implemented.
     """
     return _score(group_rates, accuracy_difference(group_rates))
 
 
 def fas_abs(group_rates: GroupedRates) -> Array:
-    """Fairness-accuracy score with absolute differences: the accuracy, reduced by any unfairness."""
+    """Fairness-accuracy score with absolute differences: the accuracy, reduced by any
+    unfairness.
+    """
     return _score(group_rates, np.abs(accuracy_difference(group_rates)))
 
 
@@ -114,11 +143,15 @@ def lowest(values: Array) -> Array:
     array([ 1., nan])
     """
     defined = np.isfinite(values)
-    return np.where(defined.any(-1), np.where(defined, values, np.inf).min(-1, initial=np.inf), np.nan)
+    return np.where(
+        defined.any(-1), np.where(defined, values, np.inf).min(-1, initial=np.inf), np.nan
+    )
 
 
 def spread_over_groups(values: Array) -> Array:
-    """Return the largest minus the smallest defined value over the last axis, NaN with fewer than two."""
+    """Return the largest minus the smallest defined value over the last axis, NaN with fewer than
+    two.
+    """
     several = np.isfinite(values).sum(-1) > 1
     least, most = lowest(values), -lowest(-values)
     return np.where(several, most - least, np.nan)
@@ -152,40 +185,191 @@ NOBODY, UNIT, PERCENT = "there are no rows", "0 to 1", "0 to 100 %"
 GROUP_METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric("accuracy", "accuracy", "right / rows", PERCENT, +1, partial(overall, "accuracy"), ROWS, NOBODY),
         Metric(
-            "precision", "precision", "TP / (TP + FP)", PERCENT, +1, partial(overall, "precision"), ROWS, "nobody is predicted favourable"
+            "accuracy",
+            "accuracy",
+            "right / rows",
+            PERCENT,
+            +1,
+            partial(overall, "accuracy"),
+            ROWS,
+            NOBODY,
+        ),
+        Metric(
+            "precision",
+            "precision",
+            "TP / (TP + FP)",
+            PERCENT,
+            +1,
+            partial(overall, "precision"),
+            ROWS,
+            "nobody is predicted favourable",
         ),
         Metric("spd", "SPD", "P₀(ŷ=1) − P₁(ŷ=1)", "−1 to 1", 0, statistical_parity, SIDES, NO_ROWS),
         Metric("eod", "EOD", "TPR₀ − TPR₁", "−1 to 1", 0, equal_opportunity, SIDES, NO_LABEL),
-        Metric("aod", "AOD", "½ [(FPR₀ − FPR₁) + (TPR₀ − TPR₁)]", "−1 to 1", 0, average_odds, SIDES, NO_ODDS),
-        Metric("acc_diff", "accuracy difference", "accuracy₀ − accuracy₁", "−1 to 1", 0, accuracy_difference, SIDES, NO_ROWS),
-        Metric("f1_diff", "F1 difference (DI)", "F1₀ − F1₁", "−1 to 1", 0, f1_difference, SIDES, NO_F1),
+        Metric(
+            "aod",
+            "AOD",
+            "½ [(FPR₀ − FPR₁) + (TPR₀ − TPR₁)]",
+            "−1 to 1",
+            0,
+            average_odds,
+            SIDES,
+            NO_ODDS,
+        ),
+        Metric(
+            "acc_diff",
+            "accuracy difference",
+            "accuracy₀ − accuracy₁",
+            "−1 to 1",
+            0,
+            accuracy_difference,
+            SIDES,
+            NO_ROWS,
+        ),
+        Metric(
+            "f1_diff", "F1 difference (DI)", "F1₀ − F1₁", "−1 to 1", 0, f1_difference, SIDES, NO_F1
+        ),
         Metric("spd_abs", "|SPD|", "|SPD|", UNIT, -1, partial(size_of, "spd"), SIDES, NO_ROWS),
         Metric("eod_abs", "|EOD|", "|EOD|", UNIT, -1, partial(size_of, "eod"), SIDES, NO_LABEL),
         Metric("aod_abs", "|AOD|", "|AOD|", UNIT, -1, partial(size_of, "aod"), SIDES, NO_ODDS),
-        Metric("acc_diff_abs", "|accuracy difference|", "|accuracy difference|", UNIT, -1, partial(size_of, "acc_diff"), SIDES, NO_ROWS),
-        Metric("f1_diff_abs", "|F1 difference|", "|F1 difference|", UNIT, -1, partial(size_of, "f1_diff"), SIDES, NO_F1),
-        Metric("odds_diff", "equalised odds difference", "max(|TPR₀ − TPR₁|, |FPR₀ − FPR₁|)", UNIT, -1, odds_difference, SIDES, NO_ODDS),
         Metric(
-            "spd_range", "range of selection rate", "max P_g(ŷ=1) − min", UNIT, -1, partial(range_of, "selection_rate"), GROUPS, FEW_GROUPS
+            "acc_diff_abs",
+            "|accuracy difference|",
+            "|accuracy difference|",
+            UNIT,
+            -1,
+            partial(size_of, "acc_diff"),
+            SIDES,
+            NO_ROWS,
         ),
-        Metric("eod_range", "range of TPR", "max TPR_g − min TPR_g", UNIT, -1, partial(range_of, "tpr"), GROUPS, FEW_LABELS),
-        Metric("odds_range", "range of odds", "max(range of TPR, range of FPR)", UNIT, -1, odds_range, GROUPS, FEW_ODDS),
-        Metric("acc_range", "range of accuracy", "max accuracy_g − min", UNIT, -1, partial(range_of, "accuracy"), GROUPS, FEW_GROUPS),
-        Metric("worst_accuracy", "worst group's accuracy", "min accuracy_g", PERCENT, +1, partial(worst_of, "accuracy"), GROUPS, NOBODY),
         Metric(
-            "worst_tpr", "worst group's TPR", "min TPR_g", PERCENT, +1, partial(worst_of, "tpr"), GROUPS, "nobody is labelled favourable"
+            "f1_diff_abs",
+            "|F1 difference|",
+            "|F1 difference|",
+            UNIT,
+            -1,
+            partial(size_of, "f1_diff"),
+            SIDES,
+            NO_F1,
         ),
-        Metric("worst_selection", "lowest selection rate", "min P_g(ŷ=1)", PERCENT, 0, partial(worst_of, "selection_rate"), GROUPS, NOBODY),
-        Metric("fas_abs", "FAS", "accuracy · (1 − (|EOD| + |SPD| + |AOD| + |accuracy difference|)/4)", UNIT, +1, fas_abs, SIDES, NO_ODDS),
-        Metric("fas_thesis", "FAS (thesis)", "the same with the signed accuracy difference", "0 to 1.25", +1, fas_thesis, SIDES, NO_ODDS),
-        Metric("representation", "share of the unprivileged", "rows₀ / rows", PERCENT, 0, representation, SIDES, NOBODY),
+        Metric(
+            "odds_diff",
+            "equalised odds difference",
+            "max(|TPR₀ − TPR₁|, |FPR₀ − FPR₁|)",
+            UNIT,
+            -1,
+            odds_difference,
+            SIDES,
+            NO_ODDS,
+        ),
+        Metric(
+            "spd_range",
+            "range of selection rate",
+            "max P_g(ŷ=1) − min",
+            UNIT,
+            -1,
+            partial(range_of, "selection_rate"),
+            GROUPS,
+            FEW_GROUPS,
+        ),
+        Metric(
+            "eod_range",
+            "range of TPR",
+            "max TPR_g − min TPR_g",
+            UNIT,
+            -1,
+            partial(range_of, "tpr"),
+            GROUPS,
+            FEW_LABELS,
+        ),
+        Metric(
+            "odds_range",
+            "range of odds",
+            "max(range of TPR, range of FPR)",
+            UNIT,
+            -1,
+            odds_range,
+            GROUPS,
+            FEW_ODDS,
+        ),
+        Metric(
+            "acc_range",
+            "range of accuracy",
+            "max accuracy_g − min",
+            UNIT,
+            -1,
+            partial(range_of, "accuracy"),
+            GROUPS,
+            FEW_GROUPS,
+        ),
+        Metric(
+            "worst_accuracy",
+            "worst group's accuracy",
+            "min accuracy_g",
+            PERCENT,
+            +1,
+            partial(worst_of, "accuracy"),
+            GROUPS,
+            NOBODY,
+        ),
+        Metric(
+            "worst_tpr",
+            "worst group's TPR",
+            "min TPR_g",
+            PERCENT,
+            +1,
+            partial(worst_of, "tpr"),
+            GROUPS,
+            "nobody is labelled favourable",
+        ),
+        Metric(
+            "worst_selection",
+            "lowest selection rate",
+            "min P_g(ŷ=1)",
+            PERCENT,
+            0,
+            partial(worst_of, "selection_rate"),
+            GROUPS,
+            NOBODY,
+        ),
+        Metric(
+            "fas_abs",
+            "FAS",
+            "accuracy · (1 − (|EOD| + |SPD| + |AOD| + |accuracy difference|)/4)",
+            UNIT,
+            +1,
+            fas_abs,
+            SIDES,
+            NO_ODDS,
+        ),
+        Metric(
+            "fas_thesis",
+            "FAS (thesis)",
+            "the same with the signed accuracy difference",
+            "0 to 1.25",
+            +1,
+            fas_thesis,
+            SIDES,
+            NO_ODDS,
+        ),
+        Metric(
+            "representation",
+            "share of the unprivileged",
+            "rows₀ / rows",
+            PERCENT,
+            0,
+            representation,
+            SIDES,
+            NOBODY,
+        ),
     )
 }
 
 
-def measure_groups(tables: Array, *, favourable: int, unprivileged: Sequence[int]) -> dict[str, Array]:
+def measure_groups(
+    tables: Array, *, favourable: int, unprivileged: Sequence[int]
+) -> dict[str, Array]:
     """Compute all group metrics of `GROUP_METRICS`.
 
     Args:
@@ -200,7 +384,8 @@ def measure_groups(tables: Array, *, favourable: int, unprivileged: Sequence[int
         ValueError: If there is no label or group with such a number.
 
     Example:
-        >>> values = measure_groups(np.array([[[40, 10], [20, 30]], [[40, 30], [20, 60]]]), favourable=1, unprivileged=(0,))
+        >>> table = np.array([[[40, 10], [20, 30]], [[40, 30], [20, 60]]])
+        >>> values = measure_groups(table, favourable=1, unprivileged=(0,))
         >>> round(float(values["spd"]), 10), round(float(values["eod"]), 10)
         (-0.2, -0.15)
     """
@@ -223,7 +408,7 @@ def pooled(trace: Trace, split: str) -> Array:
 
     Example:
         >>> from types import SimpleNamespace
-        >>> trace = SimpleNamespace(tables=np.ones((2, 3, 5, 1, 2, 2), int))  # two evaluations of five clients on three splits
+        >>> trace = SimpleNamespace(tables=np.ones((2, 3, 5, 1, 2, 2), int))
         >>> pooled(trace, "test").tolist()
         [[[[5, 5], [5, 5]]], [[[5, 5], [5, 5]]]]
     """

@@ -1,7 +1,8 @@
-"""What a metric declares: its name, formula, range, direction, and which data its value is computed from.
+"""What a metric declares: its name, formula, range, direction, and which data its value is computed
+from.
 
-The registries of client, group, equity and run metrics consist of these declarations. Tables, reports, audits and the hiding of small
-cells read them instead of listing metrics themselves.
+The registries of client, group, equity and run metrics consist of these declarations. Tables,
+reports, audits and the hiding of small cells read them instead of listing metrics themselves.
 """
 
 import dataclasses
@@ -42,9 +43,11 @@ class Metric:
         range: Smallest and largest value, with the unit, such as ``"0 to 100 %"``.
         better: 1 if larger is better, -1 if smaller is fairer, 0 if neither.
         function: Computes the value. Its arguments depend on `rests_on`; see docs/add-a-metric.md.
-        rests_on: What the value is computed from, one of `RESTS_ON`. It decides whether the metric is hidden where figures must not
-            rest on few people (`--min-cell`), so it has no default.
-        undefined: When the metric has no value, in words. If empty, the documentation determines it by trying.
+        rests_on: What the value is computed from, one of `RESTS_ON`. It decides whether the metric
+            is hidden where figures must not rest on few people (`--min-cell`), so it has no
+            default.
+        undefined: When the metric has no value, in words. If empty, the documentation determines it
+            by trying.
 
     Raises:
         ValueError: If `rests_on` or `better` is not one of the values above.
@@ -67,16 +70,21 @@ class Metric:
         if self.rests_on not in RESTS_ON:
             options = "; ".join(f"{name!r}, {words}" for name, words in RESTS_ON.items())
             raise ValueError(
-                f"Metric {self.name!r}: rests_on must say what the value is computed from, because that decides what is hidden under "
-                f"--min-cell, got {self.rests_on!r}. Known: {options}."
+                f"Metric {self.name!r}: rests_on must say what the value is computed from, because"
+                f" that decides what is hidden under --min-cell, got {self.rests_on!r}. Known:"
+                f" {options}."
             )
         if self.better not in (-1, 0, 1):
-            raise ValueError(f"Metric {self.name!r}: better must be 1 (higher), -1 (lower) or 0 (neither), got {self.better!r}.")
+            raise ValueError(
+                f"Metric {self.name!r}: better must be 1 (higher), -1 (lower) or 0 (neither), got"
+                f" {self.better!r}."
+            )
 
     @property
     def direction(self) -> str:
         """Which values are better, in words."""
-        if self.better == 0 and self.range.startswith("−"):  # signed: both sides of 0 are unfair, to one side or the other
+        # signed: both sides of 0 are unfair, to one side or the other
+        if self.better == 0 and self.range.startswith("−"):
             return "closer to 0 is fairer"
         return {1: "higher is better", -1: "lower is fairer", 0: "neither"}[self.better]
 

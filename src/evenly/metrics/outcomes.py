@@ -1,7 +1,8 @@
-"""Count tables and rates: from the number of rows per group, label and prediction to accuracies and rates.
+"""Count tables and rates: from the number of rows per group, label and prediction to accuracies and
+rates.
 
-Count tables have the shape [..., groups, labels, outcomes]. Every division by a count uses `ratio`, so an undefined rate is NaN and
-never 0.
+Count tables have the shape [..., groups, labels, outcomes]. Every division by a count uses `ratio`,
+so an undefined rate is NaN and never 0.
 """
 
 from collections.abc import Sequence
@@ -16,10 +17,11 @@ Array = np.ndarray
 
 
 def seated(trace: Trace) -> tuple[Array, Array]:
-    """Return the client in each slot of each round, numbered as in the count tables, and its coefficient.
+    """Return the client in each slot of each round, numbered as in the count tables, and its
+    coefficient.
 
-    Where only some clients were evaluated, the others have no number in the tables. Their slots are assigned to the first evaluated
-    client with coefficient 0, so that they do not count.
+    Where only some clients were evaluated, the others have no number in the tables. Their slots are
+    assigned to the first evaluated client with coefficient 0, so that they do not count.
 
     Args:
         trace: A finished run.
@@ -30,7 +32,9 @@ def seated(trace: Trace) -> tuple[Array, Array]:
     Example:
         >>> from types import SimpleNamespace
         >>> cohort, coefficients = np.array([[0, 2]]), np.array([[0.5, 0.5]])
-        >>> trace = SimpleNamespace(cohort=cohort, weights=coefficients, panel=np.array([1, 2]), excluded=np.zeros(3))
+        >>> trace = SimpleNamespace(
+        ...     cohort=cohort, weights=coefficients, panel=np.array([1, 2]), excluded=np.zeros(3)
+        ... )
         >>> [array.tolist() for array in seated(trace)]  # of three clients, 1 and 2 were evaluated
         [[[0, 1]], [[0.0, 0.5]]]
     """
@@ -57,7 +61,9 @@ def ratio(part: Any, whole: Any) -> Array:
         array([0.5, nan])
     """
     part, whole = np.asarray(part, np.float64), np.asarray(whole, np.float64)
-    return np.divide(part, whole, out=np.full(np.broadcast(part, whole).shape, np.nan), where=whole != 0)
+    return np.divide(
+        part, whole, out=np.full(np.broadcast(part, whole).shape, np.nan), where=whole != 0
+    )
 
 
 def correct(tables: Array) -> Array:
@@ -97,12 +103,14 @@ def accuracy(tables: Array) -> Array:
     return ratio(correct(tables), examples(tables))
 
 
-# Rates of groups. One label is the favourable one, the one that people want to get; with more than two labels it is compared with all
-# others together. Some groups are unprivileged and all others privileged; pooled, they are the two sides whose rates are subtracted.
+# Rates of groups. One label is the favourable one, the one that people want to get; with more than
+# two labels it is compared with all others together. Some groups are unprivileged and all others
+# privileged; pooled, they are the two sides whose rates are subtracted.
 
 
 class Rates(NamedTuple):
-    """Rates of each group, as fractions; NaN where nobody is in the denominator. The comments name the denominator first.
+    """Rates of each group, as fractions; NaN where nobody is in the denominator. The comments name
+    the denominator first.
 
     Example:
         >>> rates(np.array([[[40, 10], [20, 30]]]), favourable=1).selection_rate
@@ -143,7 +151,7 @@ def rates(tables: Array, favourable: int) -> Rates:
         ValueError: If there is no label with this number.
 
     Example:
-        >>> table = np.array([[[40, 10], [20, 30]], [[0, 0], [0, 0]]])  # the second group has no rows
+        >>> table = np.array([[[40, 10], [20, 30]], [[0, 0], [0, 0]]])  # no rows in the second
         >>> rates(table, favourable=1).tpr
         array([0.6, nan])
     """
@@ -179,9 +187,18 @@ def rows_behind(tables: Array, favourable: int) -> Wholes:
         array([50])
     """
     if not 0 <= favourable < tables.shape[-1]:
-        raise ValueError(f"The favourable label must be a number from 0 to {tables.shape[-1] - 1}, got {favourable}.")
-    rows, labels, predictions = tables.sum((-2, -1)), tables[..., favourable, :].sum(-1), tables[..., favourable].sum(-1)
-    return Wholes(accuracy=rows, selection_rate=rows, tpr=labels, fpr=rows - labels, precision=predictions)
+        raise ValueError(
+            f"The favourable label must be a number from 0 to {tables.shape[-1] - 1}, got"
+            f" {favourable}."
+        )
+    rows, labels, predictions = (
+        tables.sum((-2, -1)),
+        tables[..., favourable, :].sum(-1),
+        tables[..., favourable].sum(-1),
+    )
+    return Wholes(
+        accuracy=rows, selection_rate=rows, tpr=labels, fpr=rows - labels, precision=predictions
+    )
 
 
 def sides(tables: Array, unprivileged: Sequence[int]) -> Array:
@@ -203,9 +220,14 @@ def sides(tables: Array, unprivileged: Sequence[int]) -> Array:
     """
     groups = tables.shape[-3]
     if not all(0 <= g < groups for g in unprivileged):
-        raise ValueError(f"Unprivileged groups must be numbers from 0 to {groups - 1}, got {tuple(unprivileged)}.")
+        raise ValueError(
+            f"Unprivileged groups must be numbers from 0 to {groups - 1}, got"
+            f" {tuple(unprivileged)}."
+        )
     chosen = np.isin(np.arange(groups), unprivileged)
-    return np.stack([tables[..., chosen, :, :].sum(-3), tables[..., ~chosen, :, :].sum(-3)], axis=-3)
+    return np.stack(
+        [tables[..., chosen, :, :].sum(-3), tables[..., ~chosen, :, :].sum(-3)], axis=-3
+    )
 
 
 def by_attribute(tables: Array, attribute: Attribute) -> Array:
@@ -228,8 +250,10 @@ def by_attribute(tables: Array, attribute: Attribute) -> Array:
     """
     if tables.shape[-3] != len(attribute.of_group):
         raise ValueError(
-            f"The attribute {attribute.name!r} must have a value for every group: it has {len(attribute.of_group)} values, "
-            f"but the tables have {tables.shape[-3]} groups."
+            f"The attribute {attribute.name!r} must have a value for every group: it has"
+            f" {len(attribute.of_group)} values, but the tables have {tables.shape[-3]} groups."
         )
     of_group = np.array(attribute.of_group)
-    return np.stack([tables[..., of_group == v, :, :].sum(-3) for v in range(len(attribute.values))], axis=-3)
+    return np.stack(
+        [tables[..., of_group == v, :, :].sum(-3) for v in range(len(attribute.values))], axis=-3
+    )

@@ -1,4 +1,6 @@
-"""Representation: which groups are in the data before any model is trained, for each client and in total (Thesis, Section 1.2.1)."""
+"""Representation: which groups are in the data before any model is trained, for each client and in
+total (Thesis, Section 1.2.1).
+"""
 
 from typing import NamedTuple
 
@@ -63,7 +65,8 @@ def covered(cells: Array, threshold: float) -> Array:
 
 
 def good_clients(unprivileged: Array, coverage: float, tolerance: float = 0.1) -> Array:
-    """Test which clients have enough rows of unprivileged people: u_k >= coverage (1 - tolerance) (Section 4.3.2).
+    """Test which clients have enough rows of unprivileged people: u_k >= coverage (1 - tolerance)
+    (Section 4.3.2).
 
     Args:
         unprivileged: Number of rows u_k of unprivileged people of each client, [clients].
@@ -114,7 +117,8 @@ class GroupCard(NamedTuple):
 
 def describe(federation: Federation) -> tuple[ClientCard, ...]:
     """Describe every client: sizes, and shares of labels and groups over all its rows."""
-    sizes = np.stack([federation.split(name).counts for name in SPLITS], axis=1)  # [clients, splits]
+    # [clients, splits]
+    sizes = np.stack([federation.split(name).counts for name in SPLITS], axis=1)
     cells = client_cells(federation)
     totals = sizes.sum(1)
     return tuple(
@@ -131,33 +135,53 @@ def describe(federation: Federation) -> tuple[ClientCard, ...]:
 
 
 def describe_groups(federation: Federation) -> tuple[GroupCard, ...]:
-    """Describe every group: its size and rate of favourable labels, over all clients and the central test set."""
+    """Describe every group: its size and rate of favourable labels, over all clients and the
+    central test set.
+    """
     cells = client_cells(federation).sum(0)
     np.add.at(cells, (federation.group[federation.central], federation.y[federation.central]), 1)
     rows = cells.sum(1)
     with np.errstate(invalid="ignore"):
         rates = cells[:, federation.favourable] / rows
     return tuple(
-        GroupCard(name, int(rows[g]), float(rows[g] / rows.sum()), float(rates[g]), g in federation.unprivileged)
+        GroupCard(
+            name,
+            int(rows[g]),
+            float(rows[g] / rows.sum()),
+            float(rates[g]),
+            g in federation.unprivileged,
+        )
         for g, name in enumerate(federation.groups)
     )
 
 
 def good_clients_of(federation: Federation, coverage: float, tolerance: float = 0.1) -> np.ndarray:
-    """Test which clients of a federation have enough rows of unprivileged people, over all splits. See `good_clients`. [clients]
+    """Test which clients of a federation have enough rows of unprivileged people, over all splits.
+    See `good_clients`. [clients]
 
-    On a training split, pass the coverage used there: that of the data set times the share of rows that is not central.
+    On a training split, pass the coverage used there: that of the data set times the share of rows
+    that is not central.
     """
-    return good_clients(client_cells(federation)[:, list(federation.unprivileged)].sum((1, 2)), coverage, tolerance)
+    return good_clients(
+        client_cells(federation)[:, list(federation.unprivileged)].sum((1, 2)), coverage, tolerance
+    )
 
 
 def left_over(federation: Federation) -> int:
-    """Count the rows that belong neither to a client nor to the central test set, which a coverage partition could not assign."""
-    return len(federation.y) - sum(len(federation.split(name).rows) for name in SPLITS) - len(federation.central)
+    """Count the rows that belong neither to a client nor to the central test set, which a coverage
+    partition could not assign.
+    """
+    return (
+        len(federation.y)
+        - sum(len(federation.split(name).rows) for name in SPLITS)
+        - len(federation.central)
+    )
 
 
 def client_cells(federation: Federation) -> np.ndarray:
-    """Count the rows of each client by group and label, over all splits. int64 [clients, groups, labels]"""
+    """Count the rows of each client by group and label, over all splits. int64 [clients, groups,
+    labels]
+    """
     cells = np.zeros((federation.clients, len(federation.groups), len(federation.labels)), np.int64)
     for name in SPLITS:
         part = federation.split(name)

@@ -1,4 +1,6 @@
-"""Run metrics: bytes sent and received, models in use, idle rounds, and how well inferred groups match the true ones."""
+"""Run metrics: bytes sent and received, models in use, idle rounds, and how well inferred groups
+match the true ones.
+"""
 
 from typing import Any
 
@@ -12,9 +14,11 @@ MIB = 2**20
 
 
 def group_accuracy(inferred: Any, true: Any) -> float:
-    """Compute the share of clients in the right group, in percent, under the best matching of inferred to true groups.
+    """Compute the share of clients in the right group, in percent, under the best matching of
+    inferred to true groups.
 
-    Inferred and true groups need not share their numbers. Inferred groups in excess of the true ones match none. NaN without clients.
+    Inferred and true groups need not share their numbers. Inferred groups in excess of the true
+    ones match none. NaN without clients.
 
     >>> group_accuracy([1, 1, 0, 0, 0], [0, 0, 1, 1, 0])
     80.0
@@ -23,7 +27,10 @@ def group_accuracy(inferred: Any, true: Any) -> float:
 
     rows, columns = np.asarray(inferred), np.asarray(true)
     if rows.shape != columns.shape or rows.ndim != 1:
-        raise ValueError(f"There must be one inferred and one true group per client, got {list(rows.shape)} and {list(columns.shape)}.")
+        raise ValueError(
+            f"There must be one inferred and one true group per client, got {list(rows.shape)} and"
+            f" {list(columns.shape)}."
+        )
     if len(rows) == 0:
         return float("nan")
     counts = np.zeros((rows.max() + 1, columns.max() + 1), np.int64)
@@ -45,12 +52,16 @@ def download(trace: Trace, client_group: Any) -> float:
 
 
 def models_used(trace: Trace, client_group: Any) -> float:
-    """Number of the run's models that serve at least one client at the end. Fewer than the run has if clusters collapsed."""
+    """Number of the run's models that serve at least one client at the end. Fewer than the run has
+    if clusters collapsed.
+    """
     return float(occupied(trace.choice[-1])) if trace.choice.size else float("nan")
 
 
 def group_inference(trace: Trace, client_group: Any) -> float:
-    """Share of clients that are served the model of their group, under the best matching of models to groups."""
+    """Share of clients that are served the model of their group, under the best matching of models
+    to groups.
+    """
     if client_group is None or not trace.choice.size:
         return float("nan")
     return group_accuracy(trace.choice[-1], client_group)
@@ -59,8 +70,9 @@ def group_inference(trace: Trace, client_group: Any) -> float:
 def idle_rounds(trace: Trace) -> int:
     """Count the rounds that did not change the model because no client's update counted.
 
-    All coefficients of such a round are 0. This happens under AFL when every client of the round has λ = 0, and under every method
-    when no client returns a finite update. A run in which no round changes the model, such as local training, has no idle rounds.
+    All coefficients of such a round are 0. This happens under AFL when every client of the round
+    has λ = 0, and under every method when no client returns a finite update. A run in which no
+    round changes the model, such as local training, has no idle rounds.
 
     Args:
         trace: A finished run.
@@ -92,16 +104,38 @@ RUN_METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
         Metric("upload", "upload (MiB)", "bytes sent / 2²⁰", "0 or more", -1, upload, RUN, "never"),
-        Metric("download", "download (MiB)", "bytes received / 2²⁰", "0 or more", -1, download, RUN, "never"),
         Metric(
-            "models_used", "models in use", "different models that serve clients", "1 to the number of models", 0, models_used, RUN, ONE,
+            "download",
+            "download (MiB)",
+            "bytes received / 2²⁰",
+            "0 or more",
+            -1,
+            download,
+            RUN,
+            "never",
         ),
         Metric(
-            "group_inference", "clients in their group", "clients served by the model of their group / clients", "0 to 100 %", +1,
-            group_inference, RUN, f"{ONE}, or the data do not say the groups",
+            "models_used",
+            "models in use",
+            "different models that serve clients",
+            "1 to the number of models",
+            0,
+            models_used,
+            RUN,
+            ONE,
+        ),
+        Metric(
+            "group_inference",
+            "clients in their group",
+            "clients served by the model of their group / clients",
+            "0 to 100 %",
+            +1,
+            group_inference,
+            RUN,
+            f"{ONE}, or the data do not say the groups",
         ),
     )
-}  # fmt: skip
+}
 
 
 def run_metrics(trace: Trace, client_group: Any) -> dict[str, float]:
@@ -116,7 +150,8 @@ def run_metrics(trace: Trace, client_group: Any) -> dict[str, float]:
 
     Example:
         >>> from types import SimpleNamespace
-        >>> run_metrics(SimpleNamespace(upload=2**20, download=2**21, choice=np.zeros((0, 0))), None)
+        >>> trace = SimpleNamespace(upload=2**20, download=2**21, choice=np.zeros((0, 0)))
+        >>> run_metrics(trace, None)
         {'upload': 1.0, 'download': 2.0}
     """
     values = {m.name: m.function(trace, client_group) for m in RUN_METRICS.values()}
@@ -124,16 +159,21 @@ def run_metrics(trace: Trace, client_group: Any) -> dict[str, float]:
 
 
 def effective_clients(trace: Trace) -> float:
-    """Compute the effective number of clients per round: the mean over rounds of 1 / Σ a² of the normalised coefficients a.
+    """Compute the effective number of clients per round: the mean over rounds of 1 / Σ a² of the
+    normalised coefficients a.
 
-    It is K for equal coefficients and 1 if one client has all the weight. Rounds without any coefficient are excluded; NaN if no
-    round remains.
+    It is K for equal coefficients and 1 if one client has all the weight. Rounds without any
+    coefficient are excluded; NaN if no round remains.
     """
     clients = len(trace.excluded)
     # A client that was drawn twice occupies two slots and counts with both.
-    keys, inverse = np.unique(np.arange(len(trace.cohort))[:, None] * clients + trace.cohort, return_inverse=True)
+    keys, inverse = np.unique(
+        np.arange(len(trace.cohort))[:, None] * clients + trace.cohort, return_inverse=True
+    )
     coefficients = np.bincount(inverse.ravel(), trace.weights.ravel())
-    total, square = (np.bincount(keys // clients, power) for power in (coefficients, coefficients**2))
+    total, square = (
+        np.bincount(keys // clients, power) for power in (coefficients, coefficients**2)
+    )
     effective = ratio(total**2, square)
     effective = effective[np.isfinite(effective)]
     return float(effective.mean()) if len(effective) else float("nan")

@@ -1,4 +1,6 @@
-"""Statistics of results: bootstrap intervals, paired tests, spread over seeds, generalised means and Pareto fronts."""
+"""Statistics of results: bootstrap intervals, paired tests, spread over seeds, generalised means
+and Pareto fronts.
+"""
 
 import functools
 import math
@@ -9,7 +11,8 @@ import numpy as np
 
 from evenly.randomness import generator
 
-# Bootstrap intervals: how much a figure would vary with other clients, or other people, from the same population.
+# Bootstrap intervals: how much a figure would vary with other clients, or other people, from the
+# same population.
 
 Array = np.ndarray
 AT_ONCE = 4_000_000  # counts of resampled tables held in memory together
@@ -31,12 +34,14 @@ class Interval(NamedTuple):
 
 
 def resampled(tables: Array, draws: int, seed: int) -> Iterator[Array]:
-    """Draw clients with replacement, as many as there are, and sum their tables: [clients, ...] -> [draws, ...], in batches.
+    """Draw clients with replacement, as many as there are, and sum their tables: [clients, ...] ->
+    [draws, ...], in batches.
 
-    More than MOST_BLOCKS clients are first joined into blocks, and the blocks are drawn. Sums of blocks vary as much as sums of single
-    clients, and the cost stays bounded.
+    More than MOST_BLOCKS clients are first joined into blocks, and the blocks are drawn. Sums of
+    blocks vary as much as sums of single clients, and the cost stays bounded.
     """
-    joined = blocks(tables.reshape(len(tables), -1).astype(np.float64))  # whole numbers far below 2^53: sums are exact
+    # whole numbers far below 2^53: sums are exact
+    joined = blocks(tables.reshape(len(tables), -1).astype(np.float64))
     step = max(1, AT_ONCE // max(1, joined.shape[1]))
     for at in range(0, draws, step):
         chosen = _times(len(joined), draws, seed)[at : at + step]
@@ -44,7 +49,9 @@ def resampled(tables: Array, draws: int, seed: int) -> Iterator[Array]:
 
 
 def blocks(rows: Array) -> Array:
-    """Join client k into block k modulo MOST_BLOCKS. Fewer clients stay unchanged. [clients, cells] -> [blocks, cells]"""
+    """Join client k into block k modulo MOST_BLOCKS. Fewer clients stay unchanged. [clients, cells]
+    -> [blocks, cells]
+    """
     if len(rows) <= MOST_BLOCKS:
         return rows
     joined = np.zeros((MOST_BLOCKS, rows.shape[1]))
@@ -54,11 +61,20 @@ def blocks(rows: Array) -> Array:
 
 @functools.lru_cache(maxsize=4)
 def _times(units: int, draws: int, seed: int) -> Array:
-    """How often each unit occurs in each draw. Cached because a report uses the same draws many times."""
+    """How often each unit occurs in each draw. Cached because a report uses the same draws many
+    times.
+    """
     return generator(seed, "bootstrap").multinomial(units, np.full(units, 1 / units), size=draws)
 
 
-def over_clients(tables: Array, statistic: Callable[[Array], Array], *, draws: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
+def over_clients(
+    tables: Array,
+    statistic: Callable[[Array], Array],
+    *,
+    draws: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
     """Compute the bootstrap interval of a statistic of summed count tables by resampling clients.
 
     Args:
@@ -69,14 +85,15 @@ def over_clients(tables: Array, statistic: Callable[[Array], Array], *, draws: i
         seed: Seed of the resampling.
 
     Returns:
-        The percentile interval. Resamples in which a figure is undefined are excluded from it. With fewer than two clients, or without
-        any defined resample, it is NaN.
+        The percentile interval. Resamples in which a figure is undefined are excluded from it. With
+        fewer than two clients, or without any defined resample, it is NaN.
 
     Raises:
         ValueError: If `draws` is less than 1 or `level` is not between 0 and 1.
 
     Example:
-        >>> two = np.array([[[[1, 0], [0, 0]]], [[[0, 1], [0, 0]]]])  # one client is always right, the other always wrong
+        >>> # One client is always right, the other always wrong.
+        >>> two = np.array([[[[1, 0], [0, 0]]], [[[0, 1], [0, 0]]]])
         >>> interval = over_clients(two, lambda t: t[:, 0, 0, 0] / t.sum((1, 2, 3)))
         >>> float(interval.low), float(interval.high)
         (0.0, 1.0)
@@ -86,50 +103,82 @@ def over_clients(tables: Array, statistic: Callable[[Array], Array], *, draws: i
     return percentile_interval(np.concatenate(values), level=level, enough=len(tables) > 1)
 
 
-def over_people(table: Array, statistic: Callable[[Array], Array], *, draws: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
-    """Compute the bootstrap interval of a statistic of one table [groups, labels, outcomes] by resampling people.
+def over_people(
+    table: Array,
+    statistic: Callable[[Array], Array],
+    *,
+    draws: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Compute the bootstrap interval of a statistic of one table [groups, labels, outcomes] by
+    resampling people.
 
-    For tables without clients, or with too few to resample. The arguments and the result are those of `over_clients`.
+    For tables without clients, or with too few to resample. The arguments and the result are those
+    of `over_clients`.
 
-    >>> interval = over_people(np.array([[[50, 50], [0, 0]]]), lambda t: t[:, 0, 0, 0] / t.sum((1, 2, 3)))
+    >>> accuracy = lambda tables: tables[:, 0, 0, 0] / tables.sum((1, 2, 3))
+    >>> interval = over_people(np.array([[[50, 50], [0, 0]]]), accuracy)
     >>> round(float(interval.low), 1), round(float(interval.high), 1)
     (0.4, 0.6)
     """
     _check(draws, level)
     people = int(table.sum())
-    drawn = generator(seed, "bootstrap").multinomial(people, table.ravel() / max(1, people), size=draws).reshape(draws, *table.shape)
-    return percentile_interval(np.asarray(statistic(drawn), np.float64), level=level, enough=people > 1)
+    drawn = (
+        generator(seed, "bootstrap")
+        .multinomial(people, table.ravel() / max(1, people), size=draws)
+        .reshape(draws, *table.shape)
+    )
+    return percentile_interval(
+        np.asarray(statistic(drawn), np.float64), level=level, enough=people > 1
+    )
 
 
 def _check(draws: int, level: float) -> None:
     if draws < 1 or not 0 < level < 1:
-        raise ValueError(f"draws must be at least 1 and level between 0 and 1, got draws = {draws} and level = {level}.")
+        raise ValueError(
+            f"draws must be at least 1 and level between 0 and 1, got draws = {draws} and level ="
+            f" {level}."
+        )
 
 
 def percentile_interval(values: Array, *, level: float = 0.95, enough: bool = True) -> Interval:
-    """Compute the percentile interval of resampled figures [draws, ...] where they are defined; NaN where none is, or unless `enough`."""
+    """Compute the percentile interval of resampled figures [draws, ...] where they are defined; NaN
+    where none is, or unless `enough`.
+    """
     defined = np.isfinite(values) & enough
-    ends = _percentiles(np.where(defined, values, np.inf), defined.sum(0), ((1 - level) / 2, (1 + level) / 2))
+    ends = _percentiles(
+        np.where(defined, values, np.inf), defined.sum(0), ((1 - level) / 2, (1 + level) / 2)
+    )
     return Interval(ends[0], ends[1], defined.mean(0))
 
 
 def _percentiles(values: Array, number: Array, shares: tuple[float, float]) -> list[Array]:
-    """Linear percentiles of the first `number` of the sorted values. NumPy's function warns where there are none."""
+    """Linear percentiles of the first `number` of the sorted values. NumPy's function warns where
+    there are none.
+    """
     ascending = np.sort(values, axis=0)
     ends = []
     for share in shares:
         position = share * np.maximum(number - 1, 0)
-        below, above = (np.take_along_axis(ascending, np.asarray(p, int)[None], 0)[0] for p in (np.floor(position), np.ceil(position)))
+        below, above = (
+            np.take_along_axis(ascending, np.asarray(p, int)[None], 0)[0]
+            for p in (np.floor(position), np.ceil(position))
+        )
         defined = number > 0
         below, above = np.where(defined, below, 0), np.where(defined, above, 0)
-        ends.append(np.where(defined, below + (position - np.floor(position)) * (above - below), np.nan))
+        ends.append(
+            np.where(defined, below + (position - np.floor(position)) * (above - below), np.nan)
+        )
     return ends
 
 
-# Paired comparison of two methods over seeds: mean difference, confidence interval, p value, and Holm's correction.
+# Paired comparison of two methods over seeds: mean difference, confidence interval, p value, and
+# Holm's correction.
 #
-# Methods share the data, cohorts and batches of a seed, so the differences per seed are compared with 0 by Student's t test. For whole
-# degrees of freedom the distribution is a finite sum and needs no approximation.
+# Methods share the data, cohorts and batches of a seed, so the differences per seed are compared
+# with 0 by Student's t test. For whole degrees of freedom the distribution is a finite sum and
+# needs no approximation.
 
 
 class Paired(NamedTuple):
@@ -141,18 +190,22 @@ class Paired(NamedTuple):
     """
 
     difference: float  # mean over seeds
-    half_width: float  # half of the 95 % interval for that mean; NaN for a single seed, or where all differences are equal
+    # half of the 95 % interval for that mean; NaN for a single seed, or where all differences are
+    # equal
+    half_width: float
     p: float  # two-sided; NaN for a single seed
-    effect: float  # the mean difference in its own standard deviations (Cohen's d of the differences); NaN for a single seed
+    # the mean difference in its own standard deviations (Cohen's d of the differences); NaN for a
+    # single seed
+    effect: float
     seeds: int
 
 
 def paired(differences: Sequence[float] | np.ndarray) -> Paired:
     """Test whether paired differences between two methods are 0 on average.
 
-    If all n differences are equal, which happens by chance with accuracies on few rows, t would be infinite and p would be 0 with only
-    two seeds. In this case p is that of the sign test, 2^(1 - n), and the effect is infinite; if all differences are 0, p is 1 and the
-    effect is 0.
+    If all n differences are equal, which happens by chance with accuracies on few rows, t would be
+    infinite and p would be 0 with only two seeds. In this case p is that of the sign test, 2^(1 -
+    n), and the effect is infinite; if all differences are 0, p is 1 and the effect is 0.
 
     Args:
         differences: One difference per seed. Undefined ones (NaN) are excluded.
@@ -162,7 +215,7 @@ def paired(differences: Sequence[float] | np.ndarray) -> Paired:
 
     Example:
         >>> test = paired([1.0, 2.0, 3.0])
-        >>> test.difference, round(test.p, 4), test.effect  # t = 2 / (1 / sqrt 3) with two degrees of freedom
+        >>> test.difference, round(test.p, 4), test.effect  # t = 2 sqrt 3
         (2.0, 0.0742, 2.0)
     """
     defined = np.asarray(differences, np.float64)
@@ -174,16 +227,23 @@ def paired(differences: Sequence[float] | np.ndarray) -> Paired:
     # Equal differences leave a deviation of rounding errors only.
     if deviation <= 1e-12 * max(1.0, abs(mean)):
         alike = abs(mean) <= 1e-12
-        return Paired(0.0, 0.0, 1.0, 0.0, n) if alike else Paired(mean, nothing, 2.0 ** (1 - n), math.copysign(math.inf, mean), n)
+        return (
+            Paired(0.0, 0.0, 1.0, 0.0, n)
+            if alike
+            else Paired(mean, nothing, 2.0 ** (1 - n), math.copysign(math.inf, mean), n)
+        )
     error = deviation / math.sqrt(n)
-    return Paired(mean, t_quantile(n - 1) * error, two_sided(mean / error, n - 1), mean / deviation, n)
+    return Paired(
+        mean, t_quantile(n - 1) * error, two_sided(mean / error, n - 1), mean / deviation, n
+    )
 
 
 def two_sided(t: float, freedom: int) -> float:
     """Compute the two-sided p value of Student's t with whole degrees of freedom, to about 1e-15.
 
-    With θ = arctan(|t| / √ν) the probability of being nearer to 0 is, for even ν, sin θ (1 + 1/2 cos²θ + 1·3/(2·4) cos⁴θ + …) up to
-    cos^(ν−2), and for odd ν, 2/π (θ + sin θ (cos θ + 2/3 cos³θ + 2·4/(3·5) cos⁵θ + …)) up to the same power.
+    With θ = arctan(|t| / √ν) the probability of being nearer to 0 is, for even ν, sin θ (1 + 1/2
+    cos²θ + 1·3/(2·4) cos⁴θ + …) up to cos^(ν−2), and for odd ν, 2/π (θ + sin θ (cos θ + 2/3 cos³θ +
+    2·4/(3·5) cos⁵θ + …)) up to the same power.
 
     >>> round(two_sided(1.0, 1), 12)  # the Cauchy distribution: half of it lies outside of ±1
     0.5
@@ -203,7 +263,8 @@ def two_sided(t: float, freedom: int) -> float:
 
 @functools.cache
 def t_quantile(freedom: int, level: float = 0.95) -> float:
-    """Compute the two-sided quantile of Student's t: the distance from 0 within which t lies with a given probability.
+    """Compute the two-sided quantile of Student's t: the distance from 0 within which t lies with a
+    given probability.
 
     Args:
         freedom: Degrees of freedom, at least 1.
@@ -231,8 +292,9 @@ def t_quantile(freedom: int, level: float = 0.95) -> float:
 def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
     """Adjust p values for multiple testing with Holm's correction.
 
-    It controls the probability of any false positive, whatever the dependence between the tests. The smallest of m p values is
-    multiplied by m, the next by m − 1, and so on; none becomes smaller than the one before it.
+    It controls the probability of any false positive, whatever the dependence between the tests.
+    The smallest of m p values is multiplied by m, the next by m − 1, and so on; none becomes
+    smaller than the one before it.
 
     Args:
         p: p values. NaN stays NaN and does not count.
@@ -248,7 +310,9 @@ def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
     defined = np.flatnonzero(np.isfinite(p))
     order = defined[np.argsort(p[defined], kind="stable")]
     adjusted = np.full(p.shape, np.nan)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)))
+    adjusted[order] = np.minimum(
+        1.0, np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
+    )
     return adjusted
 
 
@@ -256,7 +320,8 @@ def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 class Spread(NamedTuple):
-    """Mean over seeds, sample standard deviation, and half the width of the 95 % confidence interval of the mean.
+    """Mean over seeds, sample standard deviation, and half the width of the 95 % confidence
+    interval of the mean.
 
     Example:
         >>> spread(np.array([1.0, 3.0])).mean
@@ -290,7 +355,9 @@ def spread(values: np.ndarray) -> Spread:
     if len(defined) == 1:
         return Spread(float(defined[0]), float("nan"), float("nan"), 1)
     deviation = float(defined.std(ddof=1))
-    return Spread(float(defined.mean()), deviation, half_width(deviation, len(defined)), len(defined))
+    return Spread(
+        float(defined.mean()), deviation, half_width(deviation, len(defined)), len(defined)
+    )
 
 
 def half_width(deviation: float, seeds: int) -> float:
@@ -312,16 +379,15 @@ def half_width(deviation: float, seeds: int) -> float:
 
 # The generalised-mean view of fair federated learning (PropFair, Section 3).
 #
-# Each method replaces the mean of the clients' losses by A_s(f) = s^-1(mean s(f_i)) for some increasing s:
+# Each method replaces the mean of the clients' losses by A_s(f) = s^-1(mean s(f_i)) for some
+# increasing s:
 #
-#   fedavg    s(t) = t               the mean
-#   q-ffl     s(t) = t^(q+1)         a power mean
-#   afl                              the maximum
-#   term      s(t) = exp(alpha t)    log-mean-exp
-#   propfair  s(t) = -log(M - t)     M minus the geometric mean of M - f_i
+# fedavg    s(t) = t               the mean q-ffl     s(t) = t^(q+1)         a power mean afl
+# the maximum term      s(t) = exp(alpha t)    log-mean-exp propfair  s(t) = -log(M - t)     M minus
+# the geometric mean of M - f_i
 #
-# `dual_weights` are the coefficients lambda_i of the clients' gradients. They sum to 1, except for PropFair, where the product of the
-# n lambda_i is 1 and the sum exceeds 1.
+# `dual_weights` are the coefficients lambda_i of the clients' gradients. They sum to 1, except for
+# PropFair, where the product of the n lambda_i is 1 and the sum exceeds 1.
 
 KINDS = ("fedavg", "q-ffl", "afl", "term", "propfair")
 
@@ -338,7 +404,8 @@ def generalised_mean(losses: Array, kind: str, parameter: float = 0.0) -> float:
         The generalised mean.
 
     Raises:
-        ValueError: If the kind is unknown, a loss is negative or not finite, or the parameter is out of range.
+        ValueError: If the kind is unknown, a loss is negative or not finite, or the parameter is
+            out of range.
 
     Example:
         >>> round(generalised_mean(np.array([0.5, 2.0, 1.0]), "q-ffl", 1.0), 10)
@@ -351,10 +418,15 @@ def generalised_mean(losses: Array, kind: str, parameter: float = 0.0) -> float:
     if kind == "afl":
         return float(top)
     if kind == "q-ffl":  # scaled by the largest, so that no power overflows
-        return float(top * np.mean((f / top) ** (parameter + 1)) ** (1 / (parameter + 1))) if top > 0 else 0.0
+        return (
+            float(top * np.mean((f / top) ** (parameter + 1)) ** (1 / (parameter + 1)))
+            if top > 0
+            else 0.0
+        )
     if kind == "term":
         return float(top + np.log1p(np.mean(np.expm1(parameter * (f - top)))) / parameter)
-    return float(-parameter * np.expm1(np.mean(np.log1p(-f / parameter))))  # M - GM(M - f), without cancelling at large M
+    # M - GM(M - f), without cancelling at large M
+    return float(-parameter * np.expm1(np.mean(np.log1p(-f / parameter))))
 
 
 def dual_weights(losses: Array, kind: str, parameter: float = 0.0) -> Array:
@@ -369,7 +441,8 @@ def dual_weights(losses: Array, kind: str, parameter: float = 0.0) -> Array:
         One coefficient per client; equal ones if all losses are 0.
 
     Raises:
-        ValueError: If the kind is unknown, a loss is negative or not finite, or the parameter is out of range.
+        ValueError: If the kind is unknown, a loss is negative or not finite, or the parameter is
+            out of range.
 
     Example:
         >>> dual_weights(np.array([0.5, 2.0, 1.0]), "propfair", 5.0).round(4)
@@ -398,7 +471,9 @@ def _check_losses(losses: Array, kind: str, parameter: float) -> Array:
     if kind in ("q-ffl", "term") and parameter < 0:
         raise ValueError(f"{kind}: the parameter must be at least 0, got {parameter}.")
     if kind == "propfair" and not f.max() < parameter:
-        raise ValueError(f"propfair: M must exceed every loss, got M = {parameter} and a loss of {f.max()}.")
+        raise ValueError(
+            f"propfair: M must exceed every loss, got M = {parameter} and a loss of {f.max()}."
+        )
     return f
 
 
@@ -408,13 +483,16 @@ def _check_losses(losses: Array, kind: str, parameter: float) -> Array:
 def on_front(values: Any) -> np.ndarray:
     """Find the Pareto front: the rows that no other row dominates.
 
-    A row dominates another if it is at least as large in every column and larger in one. Equal rows are all on the front or all off it.
+    A row dominates another if it is at least as large in every column and larger in one. Equal rows
+    are all on the front or all off it.
 
     Args:
-        values: One row per candidate and one column per objective, [n, objectives]. Larger is better in every column.
+        values: One row per candidate and one column per objective, [n, objectives]. Larger is
+            better in every column.
 
     Returns:
-        Whether each row is on the front, [n]. Rows with an undefined value are not, and dominate no other row.
+        Whether each row is on the front, [n]. Rows with an undefined value are not, and dominate no
+        other row.
 
     Example:
         >>> on_front([[1, 5], [2, 4], [1, 4], [0, 5]]).tolist()

@@ -1,7 +1,8 @@
 """Models for classification, and the names under which experiments use them.
 
-`MODELS` and `NETWORKS` map a name to a function that builds the model for a federation. `TASKS` maps a name to the class, for saved
-models. Any other JAX model can be trained with `Custom` or `from_equinox`.
+`MODELS` and `NETWORKS` map a name to a function that builds the model for a federation. `TASKS`
+maps a name to the class, for saved models. Any other JAX model can be trained with `Custom` or
+`from_equinox`.
 
 >>> import evenly
 >>> evenly.models.MODELS["softmax"](evenly.synthetic(clients=20))
@@ -23,8 +24,9 @@ from evenly.models.task import Probabilistic, check_task
 from evenly.types import Task
 
 __all__ = [
-    "CNN", "MLP", "MODELS", "NETWORKS", "PIXELS", "TASKS", "CharLSTM", "Custom", "LeNet", "LinearSVM", "Logistic", "Pixels",
-    "Probabilistic", "ResNet", "Softmax", "check_task", "from_equinox",
+    "CNN", "MLP", "MODELS", "NETWORKS", "PIXELS", "TASKS", "CharLSTM", "Custom", "LeNet",
+    "LinearSVM", "Logistic", "Pixels", "Probabilistic", "ResNet", "Softmax", "check_task",
+    "from_equinox",
 ]  # fmt: skip
 
 
@@ -36,7 +38,10 @@ def _two(name: str, kind: Callable[..., Task]) -> Callable[[Federation], Task]:
     def build(federation: Federation) -> Task:
         classes = len(federation.labels)
         if classes != 2:
-            raise ValueError(f"Model {name!r} requires a label with two classes, got {classes}. Use 'softmax' or 'mlp'.")
+            raise ValueError(
+                f"Model {name!r} requires a label with two classes, got {classes}. Use 'softmax' or"
+                " 'mlp'."
+            )
         return kind(features=_features(federation))
 
     return build
@@ -46,15 +51,30 @@ def _features(federation: Federation) -> int:
     return prod(federation.x.shape[1:])
 
 
-def _pictures(name: str, kind: Callable[..., Task], **settings: Any) -> Callable[[Federation], Task]:
-    """Builder of a model for images. Bytes are standardised with the constants of the data set; without constants, to -1 to 1."""
+def _pictures(
+    name: str, kind: Callable[..., Task], **settings: Any
+) -> Callable[[Federation], Task]:
+    """Builder of a model for images. Bytes are standardised with the constants of the data set;
+    without constants, to -1 to 1.
+    """
 
     def build(federation: Federation) -> Task:
         shape = (*federation.x.shape[1:], 1) if federation.x.ndim == 3 else federation.x.shape[1:]
         if len(shape) != 3:
-            raise ValueError(f"Model {name!r} requires images [n, height, width, channels], got rows of shape {list(shape)}. Use 'mlp'.")
-        pixels = PIXELS.get(federation.name.partition(" ")[0], Pixels((0.5,) * shape[2], (0.5,) * shape[2]))
-        return kind(classes=len(federation.labels), shape=shape, mean=pixels.mean, deviation=pixels.deviation, **settings)
+            raise ValueError(
+                f"Model {name!r} requires images [n, height, width, channels], got rows of shape"
+                f" {list(shape)}. Use 'mlp'."
+            )
+        pixels = PIXELS.get(
+            federation.name.partition(" ")[0], Pixels((0.5,) * shape[2], (0.5,) * shape[2])
+        )
+        return kind(
+            classes=len(federation.labels),
+            shape=shape,
+            mean=pixels.mean,
+            deviation=pixels.deviation,
+            **settings,
+        )
 
     return build
 
@@ -63,7 +83,8 @@ def _text(federation: Federation) -> Task:
     x, symbols = federation.x, len(federation.labels)
     if x.ndim != 2 or not ((x == np.floor(x)) & (x >= 0) & (x < symbols)).all():
         raise ValueError(
-            f"Model 'char-lstm' requires rows of symbol numbers from 0 to {symbols - 1}, like the labels. Use 'mlp' for other data."
+            f"Model 'char-lstm' requires rows of symbol numbers from 0 to {symbols - 1}, like the"
+            " labels. Use 'mlp' for other data."
         )
     return CharLSTM(symbols=symbols)
 

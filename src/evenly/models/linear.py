@@ -1,4 +1,6 @@
-"""Linear models: softmax and logistic regression and a support vector machine, with the products and losses that they share."""
+"""Linear models: softmax and logistic regression and a support vector machine, with the products
+and losses that they share.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +15,14 @@ from evenly.data.federation import Shard
 from evenly.records import leaf, record, require, static
 from evenly.types import Key, Tree
 
-# Products, losses and checks shared by models, written so that parameters may carry a trailing run axis.
+# Products, losses and checks shared by models, written so that parameters may carry a trailing run
+# axis.
 
 Array = jax.Array
 
 AT_ONCE = 8  # terms of a sum
-MOST_TERMS = 2**15  # multiplications of a product that is written as sums: larger ones are faster as products
+# multiplications of a product that is written as sums: larger ones are faster as products
+MOST_TERMS = 2**15
 _AS_SUMS: ContextVar[bool] = ContextVar("products as sums", default=False)
 
 
@@ -31,14 +35,17 @@ def product(x: Array, w: Array) -> Array:
     """x [n, d] times w [d, ...] as one matrix product, whatever axes (classes, runs) follow d."""
     rows, columns = flat(x), w.reshape(w.shape[0], -1)
     small = _AS_SUMS.get() and columns.shape[1] > 1 and rows.shape[0] * columns.size <= MOST_TERMS
-    return (_summed_product if small else jnp.matmul)(rows, columns).reshape(x.shape[0], *w.shape[1:])
+    return (_summed_product if small else jnp.matmul)(rows, columns).reshape(
+        x.shape[0], *w.shape[1:]
+    )
 
 
 @contextmanager
 def products_as_sums(wanted: bool) -> Iterator[None]:
     """Trace small products inside the block as sums of terms, if `wanted`.
 
-    XLA's CPU compiler fuses sums with the loop around them. As products they are library calls that take longer than their arithmetic.
+    XLA's CPU compiler fuses sums with the loop around them. As products they are library calls that
+    take longer than their arithmetic.
     """
     before = _AS_SUMS.set(wanted)
     try:
@@ -65,7 +72,8 @@ _summed_product.defvjp(_forward, _backward)
 
 
 def _added(terms: Array) -> Array:
-    """The sum over the first axis, a few terms at a time, so that the compiler unrolls them and vectorises over the other axes.
+    """The sum over the first axis, a few terms at a time, so that the compiler unrolls them and
+    vectorises over the other axes.
 
     The optimisation barrier keeps XLA from joining the sums into one.
     """
@@ -84,14 +92,17 @@ def over_runs(values: Array, like: Array) -> Array:
 
 def cross_entropy(logits: Array, y: Array) -> Array:
     """-log softmax(logits)[y], classes on axis 1. [n, classes, ...] -> [n, ...]"""
-    # The true logit is selected with a one-hot mask: on CPUs a gather costs more than the whole product.
+    # The true logit is selected with a one-hot mask: on CPUs a gather costs more than the whole
+    # product.
     hot = over_runs(jnp.arange(logits.shape[1]) == y[:, None], logits)
     shifted = logits - jax.lax.stop_gradient(logits.max(1, keepdims=True))
     return jnp.log(jnp.exp(shifted).sum(1)) - jnp.where(hot, shifted, 0.0).sum(1)
 
 
 class Classifier:
-    """Losses, predictions and probabilities of a network, from its logits. Networks derive from it and define `logits`."""
+    """Losses, predictions and probabilities of a network, from its logits. Networks derive from it
+    and define `logits`.
+    """
 
     def logits(self, params: Tree, x: Array) -> Array:
         """Scores of the classes before the softmax. [n, classes]"""
@@ -120,10 +131,18 @@ class Classifier:
 
 
 def check_sizes(model: str, reduction: str, **sizes: tuple[int, int]) -> None:
-    """Raise unless the reduction is "mean" or "sum" and every size, passed as (value, least), is a whole number of at least `least`."""
-    require(reduction in ("mean", "sum"), f"{model}: reduction must be 'mean' or 'sum', got {reduction!r}.")
+    """Raise unless the reduction is "mean" or "sum" and every size, passed as (value, least), is a
+    whole number of at least `least`.
+    """
+    require(
+        reduction in ("mean", "sum"),
+        f"{model}: reduction must be 'mean' or 'sum', got {reduction!r}.",
+    )
     for name, (value, least) in sizes.items():
-        require(isinstance(value, int) and value >= least, f"{model}: {name} must be a whole number of at least {least}, got {value!r}.")
+        require(
+            isinstance(value, int) and value >= least,
+            f"{model}: {name} must be a whole number of at least {least}, got {value!r}.",
+        )
 
 
 # Softmax (multinomial logistic) regression, started at zero.
@@ -131,7 +150,8 @@ def check_sizes(model: str, reduction: str, **sizes: tuple[int, int]) -> None:
 
 @record
 class Softmax:
-    """Softmax regression: argmax(x W + b) with cross-entropy. Parameters start at zero; the objective is convex.
+    """Softmax regression: argmax(x W + b) with cross-entropy. Parameters start at zero; the
+    objective is convex.
 
     Args:
         features: Number of features.
@@ -154,7 +174,9 @@ class Softmax:
     reduction: str = static(default="mean")
 
     def __post_init__(self) -> None:
-        check_sizes("softmax", self.reduction, features=(self.features, 1), classes=(self.classes, 2))
+        check_sizes(
+            "softmax", self.reduction, features=(self.features, 1), classes=(self.classes, 2)
+        )
 
     def init(self, key: Key) -> Tree:
         return {"w": jnp.zeros((self.features, self.classes)), "b": jnp.zeros((self.classes,))}
@@ -180,7 +202,8 @@ class Softmax:
 
 @record
 class Logistic:
-    """Logistic regression for two classes: P(y = 1) = sigmoid(x w + b). Half the arithmetic of a softmax with two classes.
+    """Logistic regression for two classes: P(y = 1) = sigmoid(x w + b). Half the arithmetic of a
+    softmax with two classes.
 
     Args:
         features: Number of features.
@@ -222,13 +245,14 @@ class Logistic:
 
 # Linear support vector machine.
 #
-# The public q-FFL code trains Vehicle on 0.5 ||w||^2 + the *sum* of hinges, not their mean, and its q was tuned on that scale:
-# `reduction="sum"` restores it.
+# The public q-FFL code trains Vehicle on 0.5 ||w||^2 + the *sum* of hinges, not their mean, and its
+# q was tuned on that scale: `reduction="sum"` restores it.
 
 
 @record
 class LinearSVM:
-    """Linear support vector machine for two classes: sign(x w + b), hinge losses max(0, 1 - y z) with y = -1 or 1, and a penalty on w.
+    """Linear support vector machine for two classes: sign(x w + b), hinge losses max(0, 1 - y z)
+    with y = -1 or 1, and a penalty on w.
 
     Args:
         features: Number of features.
@@ -237,7 +261,8 @@ class LinearSVM:
         joint: Whether runs share one matrix product; see `evenly.types.Task`.
 
     Raises:
-        ValueError: If there is no feature, the regularisation is negative or the reduction is another word.
+        ValueError: If there is no feature, the regularisation is negative or the reduction is
+            another word.
     """
 
     features: int = static()

@@ -1,4 +1,6 @@
-"""Neural networks: perceptron, LeNet, a small convolutional network, a character LSTM, and modules of equinox."""
+"""Neural networks: perceptron, LeNet, a small convolutional network, a character LSTM, and modules
+of equinox.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +10,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from evenly.models.layers import PIXELS, by_size, check_images, convolve, dense, in_chunks, max_pool, standardised, uniform_layer
+from evenly.models.layers import (
+    PIXELS,
+    by_size,
+    check_images,
+    convolve,
+    dense,
+    in_chunks,
+    max_pool,
+    standardised,
+    uniform_layer,
+)
 from evenly.models.linear import Classifier, check_sizes, flat
 from evenly.records import record, require, static
 from evenly.types import Key, Tree
@@ -20,8 +32,9 @@ from evenly.types import Key, Tree
 class MLP(Classifier):
     """Multilayer perceptron: dense layers with ReLU, then a softmax over the classes.
 
-    Weights start normal with variance 2 / inputs before a ReLU (He) and 1 / inputs in the last layer, so that the logits of
-    standardised features start with a variance of about 1. Biases start at zero.
+    Weights start normal with variance 2 / inputs before a ReLU (He) and 1 / inputs in the last
+    layer, so that the logits of standardised features start with a variance of about 1. Biases
+    start at zero.
 
     Args:
         features: Number of features.
@@ -49,15 +62,25 @@ class MLP(Classifier):
 
     def __post_init__(self) -> None:
         check_sizes("mlp", self.reduction, features=(self.features, 1), classes=(self.classes, 2))
-        legal = isinstance(self.hidden, tuple) and bool(self.hidden) and all(isinstance(h, int) and h > 0 for h in self.hidden)
-        require(legal, f"mlp: hidden must be a tuple of positive widths, such as (64,), got {self.hidden!r}.")
+        legal = (
+            isinstance(self.hidden, tuple)
+            and bool(self.hidden)
+            and all(isinstance(h, int) and h > 0 for h in self.hidden)
+        )
+        require(
+            legal,
+            f"mlp: hidden must be a tuple of positive widths, such as (64,), got {self.hidden!r}.",
+        )
 
     def init(self, key: Key) -> Tree:
         widths = (self.features, *self.hidden, self.classes)
         gains = [2.0] * len(self.hidden) + [1.0]
         keys = jax.random.split(key, len(gains))
         return [
-            {"w": jax.random.normal(k, (a, b)) * jnp.sqrt(gain / a), **({"b": jnp.zeros((b,))} if self.bias else {})}
+            {
+                "w": jax.random.normal(k, (a, b)) * jnp.sqrt(gain / a),
+                **({"b": jnp.zeros((b,))} if self.bias else {}),
+            }
             for k, a, b, gain in zip(keys, widths[:-1], widths[1:], gains, strict=True)
         ]
 
@@ -73,10 +96,12 @@ class MLP(Classifier):
 
 @record
 class LeNet(Classifier):
-    """Two padded 3 x 3 convolutions with ReLU, a 2 x 2 max-pool, a dense layer with ReLU, and a softmax.
+    """Two padded 3 x 3 convolutions with ReLU, a 2 x 2 max-pool, a dense layer with ReLU, and a
+    softmax.
 
-    It has 1,625,866 parameters for ten digits; without biases, as in E2FL, 1,625,632. Images are [n, h, w] or [n, h, w, c]. Bytes are
-    divided by 255 and standardised with `mean` and `deviation`; floats are used unchanged. Parameters start as in PyTorch's layers.
+    It has 1,625,866 parameters for ten digits; without biases, as in E2FL, 1,625,632. Images are
+    [n, h, w] or [n, h, w, c]. Bytes are divided by 255 and standardised with `mean` and
+    `deviation`; floats are used unchanged. Parameters start as in PyTorch's layers.
 
     Args:
         classes: Number of classes.
@@ -89,23 +114,40 @@ class LeNet(Classifier):
         reduction: "mean" or "sum" of a batch's losses.
 
     Raises:
-        ValueError: If a size is not legal, or `mean` or `deviation` do not have one number for each channel.
+        ValueError: If a size is not legal, or `mean` or `deviation` do not have one number for each
+            channel.
     """
 
     classes: int = static(default=10, doc="number of classes")
-    shape: tuple[int, ...] = static(default=(28, 28, 1), doc="height, width and channels of an image")
-    widths: tuple[int, ...] = static(default=(32, 64, 128), doc="channels of the two convolutions, units of the dense layer")
+    shape: tuple[int, ...] = static(
+        default=(28, 28, 1), doc="height, width and channels of an image"
+    )
+    widths: tuple[int, ...] = static(
+        default=(32, 64, 128), doc="channels of the two convolutions, units of the dense layer"
+    )
     bias: bool = static(default=True, doc="whether layers have biases; E2FL has none")
-    mean: tuple[float, ...] = static(default=PIXELS["mnist"].mean, doc="subtracted from bytes / 255, by channel")
-    deviation: tuple[float, ...] = static(default=PIXELS["mnist"].deviation, doc="what the difference is divided by")
+    mean: tuple[float, ...] = static(
+        default=PIXELS["mnist"].mean, doc="subtracted from bytes / 255, by channel"
+    )
+    deviation: tuple[float, ...] = static(
+        default=PIXELS["mnist"].deviation, doc="what the difference is divided by"
+    )
     joint: bool = static(default=False)
     reduction: str = static(default="mean")
 
     def __post_init__(self) -> None:
         check_sizes("lenet", self.reduction, classes=(self.classes, 2))
         check_images("lenet", self.shape, self.mean, self.deviation, least=2)
-        legal = isinstance(self.widths, tuple) and len(self.widths) == 3 and all(isinstance(w, int) and w > 0 for w in self.widths)
-        require(legal, f"lenet: widths must be three positive numbers, such as (32, 64, 128), got {self.widths!r}.")
+        legal = (
+            isinstance(self.widths, tuple)
+            and len(self.widths) == 3
+            and all(isinstance(w, int) and w > 0 for w in self.widths)
+        )
+        require(
+            legal,
+            "lenet: widths must be three positive numbers, such as (32, 64, 128), got"
+            f" {self.widths!r}.",
+        )
 
     def init(self, key: Key) -> Tree:
         first, second, hidden = self.widths
@@ -117,7 +159,10 @@ class LeNet(Classifier):
             "dense2": (hidden, self.classes),
         }
         keys = jax.random.split(key, len(shapes))
-        return {name: uniform_layer(k, shape, bias=self.bias) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+        return {
+            name: uniform_layer(k, shape, bias=self.bias)
+            for k, (name, shape) in zip(keys, shapes.items(), strict=True)
+        }
 
     def logits(self, params: Tree, x: jax.Array) -> jax.Array:
         def network(x: jax.Array, *, direct: bool) -> jax.Array:
@@ -134,10 +179,12 @@ class LeNet(Classifier):
 
 @record
 class CNN(Classifier):
-    """Two 5 x 5 convolutions without padding, each with ReLU and a 2 x 2 max-pool, then dense layers with ReLU, and a softmax.
+    """Two 5 x 5 convolutions without padding, each with ReLU and a 2 x 2 max-pool, then dense
+    layers with ReLU, and a softmax.
 
-    PropFair (Table 2) names "2 Conv + 3 FC" without sizes. The sizes here are those of PyTorch's tutorial, which many federated
-    programs use for 32 x 32 images: 62,006 parameters for ten classes. Images and initial parameters are as in `LeNet`.
+    PropFair (Table 2) names "2 Conv + 3 FC" without sizes. The sizes here are those of PyTorch's
+    tutorial, which many federated programs use for 32 x 32 images: 62,006 parameters for ten
+    classes. Images and initial parameters are as in `LeNet`.
 
     Args:
         classes: Number of classes.
@@ -155,19 +202,31 @@ class CNN(Classifier):
     """
 
     classes: int = static(default=10, doc="number of classes")
-    shape: tuple[int, ...] = static(default=(32, 32, 3), doc="height, width and channels of an image")
+    shape: tuple[int, ...] = static(
+        default=(32, 32, 3), doc="height, width and channels of an image"
+    )
     channels: tuple[int, ...] = static(default=(6, 16), doc="channels of the convolutions")
-    hidden: tuple[int, ...] = static(default=(120, 84), doc="units of the dense layers before the last")
+    hidden: tuple[int, ...] = static(
+        default=(120, 84), doc="units of the dense layers before the last"
+    )
     kernel: int = static(default=5, doc="height and width of the convolutions")
-    mean: tuple[float, ...] = static(default=PIXELS["cinic10"].mean, doc="subtracted from bytes / 255, by channel")
-    deviation: tuple[float, ...] = static(default=PIXELS["cinic10"].deviation, doc="what the difference is divided by")
+    mean: tuple[float, ...] = static(
+        default=PIXELS["cinic10"].mean, doc="subtracted from bytes / 255, by channel"
+    )
+    deviation: tuple[float, ...] = static(
+        default=PIXELS["cinic10"].deviation, doc="what the difference is divided by"
+    )
     joint: bool = static(default=False)
     reduction: str = static(default="mean")
 
     def __post_init__(self) -> None:
         check_sizes("cnn", self.reduction, classes=(self.classes, 2), kernel=(self.kernel, 1))
         for name, widths in (("channels", self.channels), ("hidden", self.hidden)):
-            legal = isinstance(widths, tuple) and bool(widths) and all(isinstance(w, int) and w > 0 for w in widths)
+            legal = (
+                isinstance(widths, tuple)
+                and bool(widths)
+                and all(isinstance(w, int) and w > 0 for w in widths)
+            )
             require(legal, f"cnn: {name} must be a tuple of positive numbers, got {widths!r}.")
         least = 1
         for _ in self.channels:
@@ -178,16 +237,29 @@ class CNN(Classifier):
         height, width, _ = self.shape
         for _ in self.channels:
             height, width = (height - self.kernel + 1) // 2, (width - self.kernel + 1) // 2
-        inputs, units = (self.shape[2], *self.channels), (height * width * self.channels[-1], *self.hidden, self.classes)
+        inputs, units = (
+            (self.shape[2], *self.channels),
+            (height * width * self.channels[-1], *self.hidden, self.classes),
+        )
         first, second = jax.random.split(key)
         return {
             "convolutions": [
                 uniform_layer(k, (self.kernel, self.kernel, a, b))
-                for k, a, b in zip(jax.random.split(first, len(self.channels)), inputs[:-1], inputs[1:], strict=True)
+                for k, a, b in zip(
+                    jax.random.split(first, len(self.channels)),
+                    inputs[:-1],
+                    inputs[1:],
+                    strict=True,
+                )
             ],
             "dense": [
                 uniform_layer(k, (a, b))
-                for k, a, b in zip(jax.random.split(second, len(self.hidden) + 1), units[:-1], units[1:], strict=True)
+                for k, a, b in zip(
+                    jax.random.split(second, len(self.hidden) + 1),
+                    units[:-1],
+                    units[1:],
+                    strict=True,
+                )
             ],
         }
 
@@ -204,16 +276,18 @@ class CNN(Classifier):
         return by_size(network, x)
 
 
-# A recurrent network that guesses the next character: the model of q-FFL and PropFair for Shakespeare.
+# A recurrent network that guesses the next character: the model of q-FFL and PropFair for
+# Shakespeare.
 
 
 @record
 class CharLSTM(Classifier):
-    """Recurrent network that predicts the next symbol: an embedding, LSTM layers, and a softmax on the last output.
+    """Recurrent network that predicts the next symbol: an embedding, LSTM layers, and a softmax on
+    the last output.
 
-    Rows are [n, length] symbol numbers of any length. Parameters start as in PyTorch's layers: embeddings normal, all others uniform
-    within 1 / sqrt(hidden). Each gate has two biases, as in PyTorch: 819,920 parameters for 80 symbols. PropFair's table names one
-    layer, its code has two.
+    Rows are [n, length] symbol numbers of any length. Parameters start as in PyTorch's layers:
+    embeddings normal, all others uniform within 1 / sqrt(hidden). Each gate has two biases, as in
+    PyTorch: 819,920 parameters for 80 symbols. PropFair's table names one layer, its code has two.
 
     Args:
         symbols: Number of symbols that are read and predicted.
@@ -248,13 +322,17 @@ class CharLSTM(Classifier):
         first, last, *keys = jax.random.split(key, 2 + self.layers)
         return {
             "embedding": jax.random.normal(first, (self.symbols, self.embedding)),
-            "lstm": [lstm_layer(k, self.hidden if i else self.embedding, self.hidden) for i, k in enumerate(keys)],
+            "lstm": [
+                lstm_layer(k, self.hidden if i else self.embedding, self.hidden)
+                for i, k in enumerate(keys)
+            ],
             "dense": uniform_layer(last, (self.hidden, self.symbols)),
         }
 
     def logits(self, params: Tree, x: jax.Array) -> jax.Array:
         def network(x: jax.Array) -> jax.Array:
-            # A product instead of a look-up, because the gradient of a look-up adds in no fixed order.
+            # A product instead of a look-up, because the gradient of a look-up adds in no fixed
+            # order.
             h = jax.nn.one_hot(x.T, self.symbols) @ params["embedding"]  # [length, n, embedding]
             for layer in params["lstm"]:
                 h = lstm(h, layer)
@@ -265,17 +343,30 @@ class CharLSTM(Classifier):
 
 def lstm_layer(key: Key, inputs: int, hidden: int) -> Tree:
     """Weights of one layer, uniform within 1 / sqrt(hidden)."""
-    shapes = {"w": (inputs, 4 * hidden), "b": (4 * hidden,), "recurrent_w": (hidden, 4 * hidden), "recurrent_b": (4 * hidden,)}
+    shapes = {
+        "w": (inputs, 4 * hidden),
+        "b": (4 * hidden,),
+        "recurrent_w": (hidden, 4 * hidden),
+        "recurrent_b": (4 * hidden,),
+    }
     bound, keys = hidden**-0.5, jax.random.split(key, len(shapes))
-    return {name: jax.random.uniform(k, shape, minval=-bound, maxval=bound) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+    return {
+        name: jax.random.uniform(k, shape, minval=-bound, maxval=bound)
+        for k, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
 
 
 def lstm(x: jax.Array, layer: Tree) -> jax.Array:
-    """All outputs of a layer whose state starts at zero: [length, n, inputs] -> [length, n, hidden]. Gates are in PyTorch's order."""
+    """All outputs of a layer whose state starts at zero: [length, n, inputs] -> [length, n,
+    hidden]. Gates are in PyTorch's order.
+    """
     length, n, inputs = x.shape
-    entering = x.reshape(-1, inputs) @ layer["w"] + layer["b"] + layer["recurrent_b"]  # of all steps in one product
+    # of all steps in one product
+    entering = x.reshape(-1, inputs) @ layer["w"] + layer["b"] + layer["recurrent_b"]
 
-    def step(state: tuple[jax.Array, jax.Array], now: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    def step(
+        state: tuple[jax.Array, jax.Array], now: jax.Array
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         output, cell = state
         take, keep, new, show = jnp.split(now + output @ layer["recurrent_w"], 4, axis=-1)
         cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(take) * jnp.tanh(new)
@@ -296,14 +387,16 @@ class Custom(Classifier):
     Args:
         initialise: ``initialise(key)`` returns the initial parameters: any pytree of float arrays.
         apply: ``apply(params, x)`` returns logits [n, classes].
-        joint: Whether `apply` also takes parameters with a trailing axis of runs and then returns [n, classes, runs].
+        joint: Whether `apply` also takes parameters with a trailing axis of runs and then returns
+            [n, classes, runs].
         reduction: "mean" or "sum" of a batch's losses.
 
     Raises:
         ValueError: If the reduction is another word, or `apply` returns another shape.
 
     Example:
-        >>> task = Custom(initialise=lambda key: jnp.zeros((4, 3)), apply=lambda params, x: x @ params)
+        >>> initialise = lambda key: jnp.zeros((4, 3))
+        >>> task = Custom(initialise=initialise, apply=lambda params, x: x @ params)
         >>> task.predict(task.init(jax.random.key(0)), jnp.ones((2, 4))).tolist()
         [0, 0]
     """
@@ -323,8 +416,9 @@ class Custom(Classifier):
         logits = self.apply(params, x)
         if logits.ndim < 2 or logits.shape[0] != x.shape[0] or logits.shape[1] < 2:
             raise ValueError(
-                f"The model must return one row of at least two class scores per example, here [{x.shape[0]}, classes]; "
-                f"it returned shape {logits.shape}. An equinox module maps one example to [classes]."
+                "The model must return one row of at least two class scores per example, here"
+                f" [{x.shape[0]}, classes]; it returned shape {logits.shape}. An equinox module"
+                " maps one example to [classes]."
             )
         return logits
 
@@ -332,7 +426,8 @@ class Custom(Classifier):
 def from_equinox(build: Callable[[Key], Any]) -> Custom:
     """Make a task of an equinox module.
 
-    Float arrays of the module are trained. Everything else (activations, sizes, integer arrays) is built once and stays fixed.
+    Float arrays of the module are trained. Everything else (activations, sizes, integer arrays) is
+    built once and stays fixed.
 
     Args:
         build: ``build(key)`` returns the module, which maps one example to its logits [classes].

@@ -1,4 +1,6 @@
-"""ResNet-18 with group normalisation, for small pictures (He et al., 2016; Wu and He, 2018): PropFair's model for CIFAR."""
+"""ResNet-18 with group normalisation, for small pictures (He et al., 2016; Wu and He, 2018):
+PropFair's model for CIFAR.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +24,13 @@ from evenly.types import Key, Tree
 
 @record
 class ResNet(Classifier):
-    """ResNet-18: a 3 x 3 stem, stages of basic blocks that double the channels and halve the image, a mean over pixels, and a softmax.
+    """ResNet-18: a 3 x 3 stem, stages of basic blocks that double the channels and halve the image,
+    a mean over pixels, and a softmax.
 
-    It has 11,173,962 parameters for ten classes. Group normalisation uses the statistics of one image at a time, so that clients share
-    none. Images are as in `LeNet`. Weights start as in PyTorch's layers, normalisations as the identity. A training step on 64 images
-    needs 1.5 GiB of working memory on a CPU (`jax.checkpoint` around the convolutions did not lower it).
+    It has 11,173,962 parameters for ten classes. Group normalisation uses the statistics of one
+    image at a time, so that clients share none. Images are as in `LeNet`. Weights start as in
+    PyTorch's layers, normalisations as the identity. A training step on 64 images needs 1.5 GiB of
+    working memory on a CPU (`jax.checkpoint` around the convolutions did not lower it).
 
     Args:
         classes: Number of classes.
@@ -37,7 +41,8 @@ class ResNet(Classifier):
         mean: Mean of each channel of bytes divided by 255.
         deviation: Standard deviation of each channel of bytes divided by 255.
         direct: Whether to use the device's own convolution. By default on GPUs, where it is faster.
-        precision: "float32", or "bfloat16" for convolutions and activations; parameters, updates, statistics and the loss stay float32.
+        precision: "float32", or "bfloat16" for convolutions and activations; parameters, updates,
+            statistics and the loss stay float32.
         joint: Not supported; must be false.
         reduction: "mean" or "sum" of a batch's losses.
 
@@ -46,32 +51,63 @@ class ResNet(Classifier):
     """
 
     classes: int = static(default=10, doc="number of classes")
-    shape: tuple[int, ...] = static(default=(32, 32, 3), doc="height, width and channels of an image")
+    shape: tuple[int, ...] = static(
+        default=(32, 32, 3), doc="height, width and channels of an image"
+    )
     width: int = static(default=64, doc="channels of the first stage")
     blocks: tuple[int, ...] = static(default=(2, 2, 2, 2), doc="blocks of each stage")
     groups: int = static(default=2, doc="groups of channels that are normalised together")
-    mean: tuple[float, ...] = static(default=PIXELS["cifar10"].mean, doc="subtracted from bytes / 255, by channel")
-    deviation: tuple[float, ...] = static(default=PIXELS["cifar10"].deviation, doc="what the difference is divided by")
-    direct: bool | None = static(default=None, doc="whether to use the device's own convolution; by default on a GPU, where it is faster")
+    mean: tuple[float, ...] = static(
+        default=PIXELS["cifar10"].mean, doc="subtracted from bytes / 255, by channel"
+    )
+    deviation: tuple[float, ...] = static(
+        default=PIXELS["cifar10"].deviation, doc="what the difference is divided by"
+    )
+    direct: bool | None = static(
+        default=None,
+        doc="whether to use the device's own convolution; by default on a GPU, where it is faster",
+    )
     precision: str = static(
-        default="float32", choices=("float32", "bfloat16"), doc="'float32', or 'bfloat16' for convolutions and what passes between layers"
+        default="float32",
+        choices=("float32", "bfloat16"),
+        doc="'float32', or 'bfloat16' for convolutions and what passes between layers",
     )
     joint: bool = static(default=False)
     reduction: str = static(default="mean")
 
     def __post_init__(self) -> None:
-        check_sizes("resnet", self.reduction, classes=(self.classes, 2), width=(self.width, 1), groups=(self.groups, 1))
+        check_sizes(
+            "resnet",
+            self.reduction,
+            classes=(self.classes, 2),
+            width=(self.width, 1),
+            groups=(self.groups, 1),
+        )
         check_images("resnet", self.shape, self.mean, self.deviation, least=1)
-        require(self.width % self.groups == 0, f"resnet: width must be a multiple of groups, got {self.width} and {self.groups}.")
-        legal = isinstance(self.blocks, tuple) and bool(self.blocks) and all(isinstance(b, int) and b > 0 for b in self.blocks)
-        require(legal, f"resnet: blocks must be a tuple of positive numbers, such as (2, 2, 2, 2), got {self.blocks!r}.")
+        require(
+            self.width % self.groups == 0,
+            f"resnet: width must be a multiple of groups, got {self.width} and {self.groups}.",
+        )
+        legal = (
+            isinstance(self.blocks, tuple)
+            and bool(self.blocks)
+            and all(isinstance(b, int) and b > 0 for b in self.blocks)
+        )
+        require(
+            legal,
+            "resnet: blocks must be a tuple of positive numbers, such as (2, 2, 2, 2), got"
+            f" {self.blocks!r}.",
+        )
 
     def init(self, key: Key) -> Tree:
         first, last, *keys = jax.random.split(key, 2 + len(self._plan()))
         widest = self.width * 2 ** (len(self.blocks) - 1)
         return {
             "stem": _normed(first, (3, 3, self.shape[2], self.width)),
-            "blocks": [_block(k, inputs, outputs) for k, (inputs, outputs, _) in zip(keys, self._plan(), strict=True)],
+            "blocks": [
+                _block(k, inputs, outputs)
+                for k, (inputs, outputs, _) in zip(keys, self._plan(), strict=True)
+            ],
             "dense": uniform_layer(last, (widest, self.classes)),
         }
 
@@ -111,7 +147,14 @@ def _normed(key: Key, shape: tuple[int, ...]) -> Tree:
 
 
 def _block(key: Key, inputs: int, outputs: int) -> Tree:
-    """Two convolutions and, where the number of channels changes, a third of size 1 for the residual connection."""
+    """Two convolutions and, where the number of channels changes, a third of size 1 for the
+    residual connection.
+    """
     first, second, aside = jax.random.split(key, 3)
-    block = {"first": _normed(first, (3, 3, inputs, outputs)), "second": _normed(second, (3, 3, outputs, outputs))}
-    return block if inputs == outputs else {**block, "aside": _normed(aside, (1, 1, inputs, outputs))}
+    block = {
+        "first": _normed(first, (3, 3, inputs, outputs)),
+        "second": _normed(second, (3, 3, outputs, outputs)),
+    }
+    return (
+        block if inputs == outputs else {**block, "aside": _normed(aside, (1, 1, inputs, outputs))}
+    )

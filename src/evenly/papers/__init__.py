@@ -1,1 +1,3 @@
-"""The papers' experiments (TOML) and figures (CSV), and the findings about the thesis that compares fair methods."""
+"""The papers' experiments (TOML) and figures (CSV), and the findings about the thesis that compares
+fair methods.
+"""

@@ -1,4 +1,5 @@
-"""Findings from the coefficients of the server: effect of memory, effective number of clients, and favoured groups.
+"""Findings from the coefficients of the server: effect of memory, effective number of clients, and
+favoured groups.
 
 They do not depend on a test set.
 """
@@ -19,7 +20,9 @@ FEW_CLIENTS = 1.5  # an effective number below this means that one client decide
 
 
 def equal_memories(views: list[StudyView]) -> Finding | None:
-    """Compare different memories of FedCvg-Ratio under full participation. In theory they are equal."""
+    """Compare different memories of FedCvg-Ratio under full participation. In theory they are
+    equal.
+    """
     rows, equal, total = [], 0, 0
     models: float | None = 0.0
     for view in views:
@@ -27,25 +30,57 @@ def equal_memories(views: list[StudyView]) -> Finding | None:
         if not found:
             continue
         same = [_alike(a.trace, b.trace) for a, b in found]
-        apart = max((d for a, b in found if (d := _distance(a.trace, b.trace)) is not None), default=None)
-        equal, total, models = equal + sum(same), total + len(same), None if apart is None or models is None else max(models, apart)
-        rows.append((str(view.place), f"{sum(same)} of {len(same)}", "not kept" if apart is None else f"{apart:.2g}"))
+        apart = max(
+            (d for a, b in found if (d := _distance(a.trace, b.trace)) is not None), default=None
+        )
+        equal, total, models = (
+            equal + sum(same),
+            total + len(same),
+            None if apart is None or models is None else max(models, apart),
+        )
+        rows.append(
+            (
+                str(view.place),
+                f"{sum(same)} of {len(same)}",
+                "not kept" if apart is None else f"{apart:.2g}",
+            )
+        )
     if not rows:
         return None
     lead = "Yes" if equal == total and not models else "Not to the bit"
-    known = "the models were not kept" if models is None else f"no parameter of the models differs by more than {models:.2g}"
-    answer = f"{lead}: in {equal} of {total} pairs of runs every prediction count is the same, and {known}."
-    thesis = "The two values give results that cannot be told apart; the smoothing is credited with stability."
+    known = (
+        "the models were not kept"
+        if models is None
+        else f"no parameter of the models differs by more than {models:.2g}"
+    )
+    answer = (
+        f"{lead}: in {equal} of {total} pairs of runs every prediction count is the same, and"
+        f" {known}."
+    )
+    thesis = (
+        "The two values give results that cannot be told apart; the smoothing is credited with"
+        " stability."
+    )
     columns = ("partition", "pairs of runs with equal counts", "largest difference of a parameter")
     return Finding(
-        "memory", "Are the memories (λ) 0.5 and 0.9 exactly equal when everyone takes part?", answer, thesis, columns, tuple(rows)
+        "memory", "Are the memories (λ) 0.5 and 0.9 exactly equal when everyone takes part?",
+        answer, thesis, columns, tuple(rows)
     )  # fmt: skip
 
 
 def _memories(view: StudyView) -> list[tuple[ThesisMethod, ThesisMethod]]:
     """Variants of FedCvg-Ratio with full participation that differ in memory only."""
-    own = [method for method in view.runs if method.algorithm == RATIO and not method.parity and not method.other]
-    return [(a, b) for i, a in enumerate(own) for b in own[i + 1 :] if a._replace(parameter="") == b._replace(parameter="")]
+    own = [
+        method
+        for method in view.runs
+        if method.algorithm == RATIO and not method.parity and not method.other
+    ]
+    return [
+        (a, b)
+        for i, a in enumerate(own)
+        for b in own[i + 1 :]
+        if a._replace(parameter="") == b._replace(parameter="")
+    ]
 
 
 def _same_rate(view: StudyView, one: ThesisMethod, other: ThesisMethod) -> list[tuple[Run, Run]]:
@@ -61,7 +96,14 @@ def _alike(a: Trace, b: Trace) -> bool:
 def _distance(a: Trace, b: Trace) -> float | None:
     """The largest difference of a parameter, or None if models were not stored."""
     leaves = zip(jax.tree.leaves(a.model), jax.tree.leaves(b.model), strict=True)
-    return max((float(np.abs(np.asarray(x, np.float64) - np.asarray(y)).max()) for x, y in leaves if np.size(x)), default=None)
+    return max(
+        (
+            float(np.abs(np.asarray(x, np.float64) - np.asarray(y)).max())
+            for x, y in leaves
+            if np.size(x)
+        ),
+        default=None,
+    )
 
 
 def few_clients(views: list[StudyView]) -> Finding | None:
@@ -77,52 +119,89 @@ def few_clients(views: list[StudyView]) -> Finding | None:
     one = sum(spread(numbers).mean < FEW_CLIENTS for numbers in strong.values())
     lowest = min(strong, key=lambda place: spread(strong[place]).mean)
     answer = (
-        f"With the larger α, FedCvg's weights come down to fewer than {FEW_CLIENTS:g} clients on average in {one} of {len(strong)} "
-        f"partitions; the least is {_range(strong[lowest])} ({lowest})."
+        f"With the larger α, FedCvg's weights come down to fewer than {FEW_CLIENTS:g} clients on"
+        f" average in {one} of {len(strong)} partitions; the least is {_range(strong[lowest])}"
+        f" ({lowest})."
     )
     methods = list(dict.fromkeys(m for own in found.values() for m in own))
     rows = [
-        (str(view.place), str(view.comparison.federation.clients), *(_range(own[m]) if m in own else "" for m in methods))
+        (
+            str(view.place),
+            str(view.comparison.federation.clients),
+            *(_range(own[m]) if m in own else "" for m in methods),
+        )
         for view in views
         if (own := found[view.place])
     ]
-    thesis = "A larger α strengthens the correction by coverage; that one client can take all the weight is not discussed."
+    thesis = (
+        "A larger α strengthens the correction by coverage; that one client can take all the weight"
+        " is not discussed."
+    )
     columns = ("partition", "clients", *map(str, methods))
-    return Finding("clients", "How many clients does FedCvg really use?", answer, thesis, columns, tuple(rows))
+    return Finding(
+        "clients", "How many clients does FedCvg really use?", answer, thesis, columns, tuple(rows)
+    )
 
 
 def _effective(view: StudyView) -> dict[ThesisMethod, np.ndarray]:
     """The effective number of clients by seed, for methods with constant coefficients."""
-    fixed = [m for m in view.runs if m.algorithm in (PLAIN, COVERAGE, RATIO) and not (m.debias or m.parity or m.other)]
+    fixed = [
+        m
+        for m in view.runs
+        if m.algorithm in (PLAIN, COVERAGE, RATIO) and not (m.debias or m.parity or m.other)
+    ]
     return {m: np.array([effective_clients(run.trace) for run in _first(view, m)]) for m in fixed}
 
 
 def whom_weights_favour(views: list[StudyView]) -> Finding | None:
-    """How the share of unprivileged people behind the coefficients differs from that under FedAvg."""
+    """How the share of unprivileged people behind the coefficients differs from that
+    under FedAvg.
+    """
     rows: list[tuple[str, ...]] = []
-    decided: list[bool] = []  # for each clear change: whether it is towards the side with fewer rows
+    # for each clear change: whether it is towards the side with fewer rows
+    decided: list[bool] = []
     for view in views:
         data, (share, changes) = view.comparison.federation, _share_changes(view)
-        decided += [(change.mean > 0) == (share < 0.5) for change in changes.values() if abs(change.mean) > change.half_width]
-        rows += [(str(view.place), str(m), f"{100 * share:.1f} %", _percent(c), _towards(c, data)) for m, c in changes.items()]
+        decided += [
+            (change.mean > 0) == (share < 0.5)
+            for change in changes.values()
+            if abs(change.mean) > change.half_width
+        ]
+        rows += [
+            (str(view.place), str(m), f"{100 * share:.1f} %", _percent(c), _towards(c, data))
+            for m, c in changes.items()
+        ]
     if not rows:
         return None
     lead = "The minority, whichever side it is: of" if decided and all(decided) else "Of"
     answer = (
-        f"{lead} {len(rows)} (method, partition) pairs {len(decided)} clearly move the weights, {sum(decided)} of them towards the side "
-        f"with fewer rows and {len(decided) - sum(decided)} towards the other."
+        f"{lead} {len(rows)} (method, partition) pairs {len(decided)} clearly move the weights,"
+        f" {sum(decided)} of them towards the side with fewer rows and"
+        f" {len(decided) - sum(decided)} towards the other."
     )
     columns = ("partition", "method", "unprivileged under FEDAVG", "change (points)", "favours")
     thesis = (
-        "On COMPAS clients with more men (unprivileged, but the majority) are said to be favoured; its formulas favour the minority, women."
+        "On COMPAS clients with more men (unprivileged, but the majority) are said to be favoured;"
+        " its formulas favour the minority, women."
     )
-    return Finding("favoured", "Whom do FedCvg-Ratio and parity sampling favour?", answer, thesis, columns, tuple(rows))
+    return Finding(
+        "favoured",
+        "Whom do FedCvg-Ratio and parity sampling favour?",
+        answer,
+        thesis,
+        columns,
+        tuple(rows),
+    )
 
 
 def _share_changes(view: StudyView) -> tuple[float, dict[ThesisMethod, Spread]]:
-    """The share of unprivileged people under FedAvg, and how FedCvg-Ratio and parity sampling change it; no changes without FedAvg."""
+    """The share of unprivileged people under FedAvg, and how FedCvg-Ratio and parity sampling
+    change it; no changes without FedAvg.
+    """
     plain = next((m for m in view.runs if str(m) == PLAIN), None)
-    others = [m for m in view.runs if not m.debias and not m.other and (_is_ratio(m) or _is_parity(m))]
+    others = [
+        m for m in view.runs if not m.debias and not m.other and (_is_ratio(m) or _is_parity(m))
+    ]
     if plain is None or not others:
         return float("nan"), {}
     data = view.comparison.federation
@@ -131,7 +210,9 @@ def _share_changes(view: StudyView) -> tuple[float, dict[ThesisMethod, Spread]]:
 
 
 def unprivileged_share(trace: Trace, data: Federation) -> float:
-    """The share of unprivileged people among training rows, weighted by the clients' coefficients and averaged over rounds."""
+    """The share of unprivileged people among training rows, weighted by the clients' coefficients
+    and averaged over rounds.
+    """
     counts = sides(trace.tables[-1, SPLITS.index("train")], data.unprivileged).sum((-2, -1))
     share = ratio(counts[:, 0], counts.sum(1))
     cohort, weights = seated(trace)
@@ -142,7 +223,9 @@ def unprivileged_share(trace: Trace, data: Federation) -> float:
 
 
 def _first(view: StudyView, method: ThesisMethod) -> list[Run]:
-    """The runs with the first value of the chosen settings. These coefficients do not depend on it."""
+    """The runs with the first value of the chosen settings. These coefficients do not
+    depend on it.
+    """
     return next(iter(view.runs[method].values()))
 
 
@@ -161,7 +244,9 @@ def _is_parity(method: ThesisMethod) -> bool:
 def _towards(change: Spread, data: Federation) -> str:
     if not abs(change.mean) > change.half_width:
         return "undecided"
-    own = [name for g, name in enumerate(data.groups) if (g in data.unprivileged) == (change.mean > 0)]
+    own = [
+        name for g, name in enumerate(data.groups) if (g in data.unprivileged) == (change.mean > 0)
+    ]
     return ", ".join(own)
 
 

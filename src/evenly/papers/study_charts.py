@@ -1,4 +1,6 @@
-"""Charts of a study: trends over partitions, the effect of reweighing and parity sampling, and the paper's figures beside ours."""
+"""Charts of a study: trends over partitions, the effect of reweighing and parity sampling, and the
+paper's figures beside ours.
+"""
 
 from collections.abc import Sequence
 
@@ -11,12 +13,15 @@ from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.html import ChartFigure, Charts, Html, element, figure_html, legend_of, section
 from evenly.report.values import format_spread
 
-# What a part of a method changes on one partition: a bar for each aggregation, and the 95 % interval over seeds.
+# What a part of a method changes on one partition: a bar for each aggregation, and the 95 %
+# interval over seeds.
 
 CHANGE = "Change of |EOD| (left: fairer)"
 
 
-def study_change(changes: dict[str, list[Pair]], title: str, reach: tuple[float, float]) -> alt.LayerChart:
+def study_change(
+    changes: dict[str, list[Pair]], title: str, reach: tuple[float, float]
+) -> alt.LayerChart:
     """Bars of the change of |EOD| by aggregation with 95 % intervals.
 
     Args:
@@ -27,8 +32,12 @@ def study_change(changes: dict[str, list[Pair]], title: str, reach: tuple[float,
     names = list(changes)
     rows = [_row(name, pair) for name, own in changes.items() for pair in own]
     y = alt.Y("aggregation:N", sort=_order(changes), axis=alt.Axis(title=None, labelLimit=170))
-    base = alt.Chart(values(rows)).encode(y=y, yOffset=alt.YOffset("method:N", sort=names), color=colour_of(names))
-    x = alt.X("change:Q", axis=alt.Axis(title=CHANGE, tickCount=4), scale=alt.Scale(domain=list(reach)))
+    base = alt.Chart(values(rows)).encode(
+        y=y, yOffset=alt.YOffset("method:N", sort=names), color=colour_of(names)
+    )
+    x = alt.X(
+        "change:Q", axis=alt.Axis(title=CHANGE, tickCount=4), scale=alt.Scale(domain=list(reach))
+    )
     tooltip = [
         alt.Tooltip("aggregation:N", title="Aggregation"),
         alt.Tooltip("method:N", title="Shown"),
@@ -41,13 +50,23 @@ def study_change(changes: dict[str, list[Pair]], title: str, reach: tuple[float,
         base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q", tooltip=tooltip),
         alt.Chart(values([{"zero": 0}])).mark_rule(style="guide-line").encode(x=alt.X("zero:Q")),
     ]
-    return finish(layers, title=title, description=f"{title}: change of |EOD| for each aggregation.", height=60 + 34 * len(_order(changes)))
+    return finish(
+        layers,
+        title=title,
+        description=f"{title}: change of |EOD| for each aggregation.",
+        height=60 + 34 * len(_order(changes)),
+    )
 
 
 def reach_of(found: Sequence[Pair]) -> tuple[float, float]:
     """The range of all intervals, including 0."""
     spreads = [spread(pair.change("eod_abs")) for pair in found]
-    ends = [s.mean + sign * np.nan_to_num(s.half_width) for s in spreads for sign in (-1, 1) if np.isfinite(s.mean)]
+    ends = [
+        s.mean + sign * np.nan_to_num(s.half_width)
+        for s in spreads
+        for sign in (-1, 1)
+        if np.isfinite(s.mean)
+    ]
     return min(0.0, *ends), max(0.0, *ends)
 
 
@@ -61,21 +80,28 @@ def _row(name: str, pair: Pair) -> dict[str, object]:
     interval = f"{low:+.3f} to {high:+.3f}" if np.isfinite(found.half_width) else "one seed"
     accuracy = spread(pair.change("accuracy")).mean
     return {
-        "aggregation": pair.method.aggregation, "method": name, "change": found.mean, "low": low, "high": high, "interval": interval,
-        "accuracy": accuracy,
+        "aggregation": pair.method.aggregation, "method": name, "change": found.mean, "low": low,
+        "high": high, "interval": interval, "accuracy": accuracy,
     }  # fmt: skip
 
 
-# The paper's figures against ours: one mark for each method and partition, and the line on which they would agree.
+# The paper's figures against ours: one mark for each method and partition, and the line on which
+# they would agree.
 
 
 def study_paper(views: Sequence[StudyView], metric: str, protocol: str = "study") -> alt.LayerChart:
-    """The paper's figures against ours, one mark per method and partition, and the line of agreement.
+    """The paper's figures against ours, one mark per method and partition, and the line of
+    agreement.
 
     The default protocol is the paper's.
     """
     rows = [
-        {"method": str(view.place), "name": str(m), "paper": view.paper[m][metric], "ours": spread(outcome.values[metric]).mean}
+        {
+            "method": str(view.place),
+            "name": str(m),
+            "paper": view.paper[m][metric],
+            "ours": spread(outcome.values[metric]).mean,
+        }
         for view in views
         for m, outcome in view.outcomes[protocol].items()
         if m in view.paper
@@ -100,30 +126,54 @@ def study_paper(views: Sequence[StudyView], metric: str, protocol: str = "study"
         .mark_point(filled=True, size=42, opacity=0.75)
         .encode(x=x, y=y, color=colour_of(names), shape=shape_of(names), tooltip=tooltip),
     ]
-    return finish(layers, title=title, description=f"{title}: the paper's {len(rows)} figures against ours.", height=280)
+    return finish(
+        layers,
+        title=title,
+        description=f"{title}: the paper's {len(rows)} figures against ours.",
+        height=280,
+    )
 
 
-# A metric over the partitions of a study, one line for each aggregation without reweighing and with everyone taking part.
+# A metric over the partitions of a study, one line for each aggregation without reweighing and with
+# everyone taking part.
 
 METRIC_TITLES = {
-    "accuracy": "Accuracy (%): higher is better", "eod_abs": "|EOD|: lower is fairer", "spd_abs": "|SPD|: lower is fairer",
-    "aod_abs": "|AOD|: lower is fairer", "acc_diff": "Accuracy difference: closer to 0 is fairer", "precision": "Precision (%)",
+    "accuracy": "Accuracy (%): higher is better", "eod_abs": "|EOD|: lower is fairer",
+    "spd_abs": "|SPD|: lower is fairer", "aod_abs": "|AOD|: lower is fairer",
+    "acc_diff": "Accuracy difference: closer to 0 is fairer", "precision": "Precision (%)",
 }  # fmt: skip
 LEVEL = {"dirichlet": "Dirichlet alpha: further right is closer to IID"}
 
 
 def aggregations(views: Sequence[StudyView]) -> list[str]:
     """The aggregations in the charts."""
-    return list(dict.fromkeys(m.aggregation for view in views for m in view.outcomes["honest"] if not (m.debias or m.parity or m.other)))
+    return list(
+        dict.fromkeys(
+            m.aggregation
+            for view in views
+            for m in view.outcomes["honest"]
+            if not (m.debias or m.parity or m.other)
+        )
+    )
 
 
 def study_trend(views: Sequence[StudyView], metric: str, protocol: str) -> alt.LayerChart:
-    """A metric over the partitions of a study, one line per aggregation: means over seeds, with intervals in the tooltip."""
+    """A metric over the partitions of a study, one line per aggregation: means over seeds, with
+    intervals in the tooltip.
+    """
     names, unit = aggregations(views), METRIC_TITLES[metric]
     where = LEVEL.get(views[0].place.partition, "Coverage: further left means more clients")
     base = alt.Chart(values(_trend_rows(views, metric, protocol))).encode(
-        x=alt.X("level:O", sort=[view.place.value for view in views], axis=alt.Axis(title=where, labelAngle=0)),
-        y=alt.Y("value:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False, padding=10)),
+        x=alt.X(
+            "level:O",
+            sort=[view.place.value for view in views],
+            axis=alt.Axis(title=where, labelAngle=0),
+        ),
+        y=alt.Y(
+            "value:Q",
+            axis=alt.Axis(title=unit, tickCount=5),
+            scale=alt.Scale(zero=False, padding=10),
+        ),
         color=colour_of(names),
     )
     tooltip = [
@@ -133,10 +183,17 @@ def study_trend(views: Sequence[StudyView], metric: str, protocol: str) -> alt.L
     ]
     layers = [
         base.mark_line(strokeWidth=1.8, opacity=0.75),
-        base.mark_point(filled=True, size=70, opacity=0.95).encode(shape=shape_of(names), tooltip=tooltip),
+        base.mark_point(filled=True, size=70, opacity=0.95).encode(
+            shape=shape_of(names), tooltip=tooltip
+        ),
     ]
     title = _title(metric)
-    return finish(layers, title=title, description=f"{title} of {len(names)} aggregations over {len(views)} partitions.", height=260)
+    return finish(
+        layers,
+        title=title,
+        description=f"{title} of {len(names)} aggregations over {len(views)} partitions.",
+        height=260,
+    )
 
 
 def _title(metric: str) -> str:
@@ -151,11 +208,19 @@ def _trend_rows(views: Sequence[StudyView], metric: str, protocol: str) -> list[
             if not (method.debias or method.parity or method.other):
                 value = spread(outcome.values[metric])
                 text = format_spread(value, GROUP_METRICS[metric])
-                rows.append({"method": method.aggregation, "level": view.place.value, "value": value.mean, "text": text})
+                rows.append(
+                    {
+                        "method": method.aggregation,
+                        "level": view.place.value,
+                        "value": value.mean,
+                        "text": text,
+                    }
+                )
     return rows
 
 
-# The sections of a study's page that are charts: partitions, reweighing, parity sampling, and the paper beside ours.
+# The sections of a study's page that are charts: partitions, reweighing, parity sampling, and the
+# paper beside ours.
 
 TITLES = {
     "trend": "How do the aggregations fare from partition to partition?",
@@ -165,10 +230,19 @@ TITLES = {
 }
 INTERVALS = "Lines are 95 % intervals over seeds; one that crosses 0 decides nothing."
 NOTES = {
-    "trend": "Means over seeds under the study's protocol, without reweighing and with everyone taking part. Intervals: point at a mark.",
+    "trend": (
+        "Means over seeds under the study's protocol, without reweighing and with everyone taking"
+        " part. Intervals: point at a mark."
+    ),
     "debias": f"The same method with reweighing and without, everyone taking part. {INTERVALS}",
-    "parity": f"The same method with parity sampling and with everyone; no reweighing, honest protocol. {INTERVALS}",
-    "paper": "Ours under the study's protocol, one mark for each method and partition. On the dashed line both would agree.",
+    "parity": (
+        "The same method with parity sampling and with everyone; no reweighing, honest protocol."
+        f" {INTERVALS}"
+    ),
+    "paper": (
+        "Ours under the study's protocol, one mark for each method and partition. On the dashed"
+        " line both would agree."
+    ),
 }
 SectionFigure = tuple[str, ChartFigure]  # a section and a figure in it
 
@@ -176,7 +250,11 @@ SectionFigure = tuple[str, ChartFigure]  # a section and a figure in it
 def study_charts(views: list[StudyView]) -> Charts:
     """All charts of a study, by section."""
     drawn = [*_trends(views), *_changes(views), *_beside_paper(views)]
-    sections = {key: _section(key, own) for key in TITLES if (own := [figure for where, figure in drawn if where == key])}
+    sections = {
+        key: _section(key, own)
+        for key in TITLES
+        if (own := [figure for where, figure in drawn if where == key])
+    }
     return Charts(sections, {figure.identifier: figure.spec for _, figure in drawn})
 
 
@@ -188,7 +266,9 @@ def _trends(views: list[StudyView]) -> list[SectionFigure]:
         caption = kind.replace("_", " ") if len(kinds) > 1 else ""
         for metric in COLUMNS.values():
             chart = study_trend(own, metric, "study")
-            figures.append(("trend", ChartFigure(f"chart-trend-{kind}-{metric}", chart, caption, names)))
+            figures.append(
+                ("trend", ChartFigure(f"chart-trend-{kind}-{metric}", chart, caption, names))
+            )
     return figures
 
 
@@ -207,27 +287,49 @@ def _changes(views: list[StudyView]) -> list[SectionFigure]:
 
 
 def _reweighing_pairs(view: StudyView) -> dict[str, list[Pair]]:
-    return {f"{p} protocol": [pair for pair in pairs([view], p, "debias") if not pair.method.parity] for p in ("study", "honest")}
+    return {
+        f"{p} protocol": [pair for pair in pairs([view], p, "debias") if not pair.method.parity]
+        for p in ("study", "honest")
+    }
 
 
 def _parity_pairs(view: StudyView) -> dict[str, list[Pair]]:
     found = [pair for pair in pairs([view], "honest", "parity") if not pair.method.debias]
-    return {f"p = {p}": [pair for pair in found if pair.method.parity == p] for p in dict.fromkeys(q.method.parity for q in found)}
+    return {
+        f"p = {p}": [pair for pair in found if pair.method.parity == p]
+        for p in dict.fromkeys(q.method.parity for q in found)
+    }
 
 
 def _beside_paper(views: list[StudyView]) -> list[SectionFigure]:
-    known = [view for view in views if view.paper and any(m in view.paper for m in view.outcomes["study"])]
+    known = [
+        view
+        for view in views
+        if view.paper and any(m in view.paper for m in view.outcomes["study"])
+    ]
     if not known:
         return []
     names = tuple(str(view.place) for view in known)
     return [
-        ("paper", ChartFigure(f"chart-paper-{m}", study_paper(known, m), "Dashed: where both would agree.", names))
+        (
+            "paper",
+            ChartFigure(
+                f"chart-paper-{m}", study_paper(known, m), "Dashed: where both would agree.", names
+            ),
+        )
         for m in COLUMNS.values()
     ]
 
 
 def _section(key: str, figures: list[ChartFigure]) -> Html:
-    legend, note = legend_of(figures[0].legend, others=False), element("p", {"class": "soft"}, NOTES[key])
+    legend, note = (
+        legend_of(figures[0].legend, others=False),
+        element("p", {"class": "soft"}, NOTES[key]),
+    )
     return section(
-        key, TITLES[key], note, legend, element("div", {"class": f"figures of-{min(len(figures), 3)}"}, *map(figure_html, figures))
+        key,
+        TITLES[key],
+        note,
+        legend,
+        element("div", {"class": f"figures of-{min(len(figures), 3)}"}, *map(figure_html, figures)),
     )

@@ -1,4 +1,5 @@
-"""The thesis beside our results: its names of methods and partitions, its figures, and our results in its columns.
+"""The thesis beside our results: its names of methods and partitions, its figures, and our results
+in its columns.
 
 Gonfiantini, "Fairness-Aware Federated Learning", Master's thesis, University of Genoa, 2026. Only
 its tables A.1 to A.5 (Adult, Dirichlet) are among the reference figures. Elsewhere no figures are
@@ -24,9 +25,11 @@ from evenly.notation import parse
 
 # Names, places and figures.
 
-# The thesis' columns and our metrics. Accuracies and precisions are fractions there and percentages here.
+# The thesis' columns and our metrics. Accuracies and precisions are fractions there and percentages
+# here.
 COLUMNS = {
-    "accuracy": "accuracy", "eod": "eod_abs", "spd": "spd_abs", "aod": "aod_abs", "acc_diff": "acc_diff", "precision": "precision",
+    "accuracy": "accuracy", "eod": "eod_abs", "spd": "spd_abs", "aod": "aod_abs",
+    "acc_diff": "acc_diff", "precision": "precision",
 }  # fmt: skip
 SCORES = {"fas_thesis": "fas_thesis", "fas_abs": "fas_abs"}
 FRACTIONS = ("accuracy", "precision")
@@ -51,7 +54,12 @@ class ThesisMethod(NamedTuple):
         return f"{self.algorithm}({self.parameter})" if self.parameter else self.algorithm
 
     def __str__(self) -> str:
-        return self.aggregation + "+LD" * self.debias + (f"+PS({self.parity})" if self.parity else "") + self.other
+        return (
+            self.aggregation
+            + "+LD" * self.debias
+            + (f"+PS({self.parity})" if self.parity else "")
+            + self.other
+        )
 
 
 class Place(NamedTuple):
@@ -74,7 +82,8 @@ class StudyView(NamedTuple):
     place: Place
     cell: str
     outcomes: dict[str, dict[ThesisMethod, Outcome]]  # protocol -> method
-    runs: dict[ThesisMethod, dict[str, list[Run]]]  # method -> label with a value of the chosen settings -> seeds
+    # method -> label with a value of the chosen settings -> seeds
+    runs: dict[ThesisMethod, dict[str, list[Run]]]
     paper: dict[ThesisMethod, dict[str, float]]  # empty where the thesis' figures are not known
     comparison: Comparison
 
@@ -89,9 +98,13 @@ def thesis_method(label: str) -> ThesisMethod:
     """
     head, *rest = parse(label)
     parameter = ", ".join(PARAMETERS.get(str(v), _number(v)) for v in head.settings.values())
-    parity = next((_number(part.settings.get("p", "")) for part in rest if part.name == "parity"), "")
+    parity = next(
+        (_number(part.settings.get("p", "")) for part in rest if part.name == "parity"), ""
+    )
     other = "".join(f"+{part}" for part in rest if part.name not in ("reweigh", "parity", "full"))
-    return ThesisMethod(head.name.upper(), parameter, any(part.name == "reweigh" for part in rest), parity, other)
+    return ThesisMethod(
+        head.name.upper(), parameter, any(part.name == "reweigh" for part in rest), parity, other
+    )
 
 
 def place(plan: Plan, cell: str) -> Place:
@@ -101,18 +114,33 @@ def place(plan: Plan, cell: str) -> Place:
     value = plan.data.get("alpha", plan.data.get("coverage", cell))
     level = _number(value)
     letter = TABLES.get((dataset, partition), "")
-    return Place(f"{letter}.{LEVELS.index(level) + 1}" if letter and level in LEVELS else "", dataset, partition, level)
+    return Place(
+        f"{letter}.{LEVELS.index(level) + 1}" if letter and level in LEVELS else "",
+        dataset,
+        partition,
+        level,
+    )
 
 
 def figures(where: Place) -> dict[ThesisMethod, dict[str, float]]:
-    """The thesis' figures for a partition, with our names and units of metrics, or an empty dictionary."""
+    """The thesis' figures for a partition, with our names and units of metrics, or an empty
+    dictionary.
+    """
     with (resources.files("evenly") / "papers" / "reference" / "thesis_results.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if (row["dataset"], row["partition"], row["partition_value"]) == where[1:]]
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if (row["dataset"], row["partition"], row["partition_value"]) == where[1:]
+        ]
     found = {}
     for row in rows:
-        method = ThesisMethod(row["algorithm"], row["algorithm_param"], row["local_debias"] == "1", row["parity_p"])
+        method = ThesisMethod(
+            row["algorithm"], row["algorithm_param"], row["local_debias"] == "1", row["parity_p"]
+        )
         values = {ours: float(row[column]) for column, ours in COLUMNS.items()}
-        found[method] = {name: 100 * v if name in FRACTIONS else v for name, v in values.items()} | _scores(values)
+        found[method] = {
+            name: 100 * v if name in FRACTIONS else v for name, v in values.items()
+        } | _scores(values)
     return found
 
 
@@ -126,16 +154,23 @@ def _view(study: Study, cell: str) -> StudyView:
     outcomes = {p: {thesis_method(o.method): o for o in study.of(p, cell)} for p in PROTOCOLS}
     runs: dict[ThesisMethod, dict[str, list[Run]]] = {}
     for run in comparison.runs:
-        runs.setdefault(thesis_method(drop_settings(run.label, study.plan.chosen)), {}).setdefault(run.label, []).append(run)
+        runs.setdefault(thesis_method(drop_settings(run.label, study.plan.chosen)), {}).setdefault(
+            run.label, []
+        ).append(run)
     return StudyView(where, cell, outcomes, runs, figures(where), comparison)
 
 
 def study_rows(study: Study) -> Iterator[dict[str, Any]]:
-    """One row per partition, protocol and method: the columns of the reference file, then further columns."""
+    """One row per partition, protocol and method: the columns of the reference file, then further
+    columns.
+    """
     for view in study_views([study]):
         for protocol, outcomes in view.outcomes.items():
             for method, outcome in outcomes.items():
-                found = {column: _thesis_spread(outcome, metric) for column, metric in (COLUMNS | SCORES).items()}
+                found = {
+                    column: _thesis_spread(outcome, metric)
+                    for column, metric in (COLUMNS | SCORES).items()
+                }
                 yield {
                     "table": view.place.table,
                     "dataset": view.place.dataset,
@@ -149,9 +184,15 @@ def study_rows(study: Study) -> Iterator[dict[str, Any]]:
                     **{column: _or_none(found[column].mean) for column in COLUMNS},
                     "protocol": protocol,
                     **outcome.chosen,
-                    **{f"{column}_deviation": _or_none(found[column].deviation) for column in COLUMNS},
+                    **{
+                        f"{column}_deviation": _or_none(found[column].deviation)
+                        for column in COLUMNS
+                    },
                     **{column: _or_none(found[column].mean) for column in SCORES},
-                    **{f"{column}_deviation": _or_none(found[column].deviation) for column in SCORES},
+                    **{
+                        f"{column}_deviation": _or_none(found[column].deviation)
+                        for column in SCORES
+                    },
                 }
 
 
@@ -192,7 +233,10 @@ def _or_none(value: float) -> float | None:
 def _scores(values: dict[str, float]) -> dict[str, float]:
     """FAS from the thesis' rounded figures, in both variants."""
     gaps = values["eod_abs"] + values["spd_abs"] + values["aod_abs"]
-    signed, size = (values["accuracy"] * (1 - (gaps + gap) / 4) for gap in (values["acc_diff"], abs(values["acc_diff"])))
+    signed, size = (
+        values["accuracy"] * (1 - (gaps + gap) / 4)
+        for gap in (values["acc_diff"], abs(values["acc_diff"]))
+    )
     return {"fas_thesis": signed, "fas_abs": size}
 
 
@@ -236,14 +280,20 @@ def pairs(views: Sequence[StudyView], protocol: str, part: str) -> list[Pair]:
     for view in views:
         methods = view.outcomes[protocol]
         for method, outcome in methods.items():
-            plain = method._replace(debias=False) if part == "debias" else method._replace(parity="")
+            plain = (
+                method._replace(debias=False) if part == "debias" else method._replace(parity="")
+            )
             if plain != method and plain in methods:
                 found.append(Pair(view, method, outcome, methods[plain]))
     return found
 
 
-def aggregation_pairs(views: Sequence[StudyView], protocol: str, algorithm: str, other: str) -> list[Pair]:
-    """Every variant of one aggregation, and another aggregation with the same sampling and local work."""
+def aggregation_pairs(
+    views: Sequence[StudyView], protocol: str, algorithm: str, other: str
+) -> list[Pair]:
+    """Every variant of one aggregation, and another aggregation with the same sampling and local
+    work.
+    """
     found = []
     for view in views:
         methods = view.outcomes[protocol]
@@ -270,17 +320,22 @@ def tally(changes: Sequence[np.ndarray]) -> Tally:
 
 
 def mean_change(changes: Sequence[np.ndarray]) -> Spread:
-    """The mean of several changes with its interval over seeds. Changes are averaged within each seed first."""
+    """The mean of several changes with its interval over seeds. Changes are averaged within each
+    seed first.
+    """
     if not changes:
         return spread(np.empty(0))
     stacked = np.stack(changes)
     known = np.isfinite(stacked)
     counts = known.sum(0)
-    return spread(np.where(counts > 0, np.where(known, stacked, 0).sum(0) / np.maximum(counts, 1), np.nan))
+    return spread(
+        np.where(counts > 0, np.where(known, stacked, 0).sum(0) / np.maximum(counts, 1), np.nan)
+    )
 
 
 def ranks(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Ranks of values, the lowest first. Equal values share their mean rank, undefined values come last.
+    """Ranks of values, the lowest first. Equal values share their mean rank, undefined values come
+    last.
 
     >>> ranks([0.3, 0.1, 0.3, float("nan")])
     array([2.5, 1. , 2.5, 4. ])
@@ -289,7 +344,9 @@ def ranks(values: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Spearman's correlation over entries that are defined in both. NaN if one side is constant or has fewer than three."""
+    """Spearman's correlation over entries that are defined in both. NaN if one side is constant or
+    has fewer than three.
+    """
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     known = np.isfinite(a) & np.isfinite(b)
     a, b = ranks(a[known]), ranks(b[known])

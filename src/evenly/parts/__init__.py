@@ -1,4 +1,5 @@
-"""Building blocks of methods: samplings of clients (`SAMPLINGS`) and weights of rows (`PREPARES`), by their name in the notation.
+"""Building blocks of methods: samplings of clients (`SAMPLINGS`) and weights of rows (`PREPARES`),
+by their name in the notation.
 
 >>> sorted(SAMPLINGS), list(PREPARES)
 (['fraction', 'full', 'parity', 'uniform', 'weighted'], ['reweigh'])

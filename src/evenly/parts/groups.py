@@ -1,7 +1,7 @@
 """Inference of a client's group, as in E2FL.
 
-Rank clustering is done once by the server, before training. The others are done by a client in every round, from the masks
-of the groups' models: `CHOOSERS` names them.
+Rank clustering is done once by the server, before training. The others are done by a client in
+every round, from the masks of the groups' models: `CHOOSERS` names them.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,17 @@ from evenly.types import Array, Tree
 
 # How sure a mixture of the groups' models is, and which group would make it surer.
 #
-# Wortsman et al., "Supermasks in Superposition", NeurIPS 2020: mix the masks with shares alpha and look at the entropy of what the
-# mixture predicts; the right mask is the one whose larger share lowers the entropy most.
+# Wortsman et al., "Supermasks in Superposition", NeurIPS 2020: mix the masks with shares alpha and
+# look at the entropy of what the mixture predicts; the right mask is the one whose larger share
+# lowers the entropy most.
 
 TINY = 1e-30
 
 
 def mixture_entropy(task: Supernetwork, masks: Tree, shares: Array, shard: Shard) -> Array:
-    """Mean over the rows of -sum p ln p, p the probabilities under the mask sum_q shares[q] masks[q]."""
+    """Mean over the rows of -sum p ln p, p the probabilities under the mask sum_q shares[q]
+    masks[q].
+    """
     mixed = jax.tree.map(lambda mask: jnp.tensordot(shares, mask, 1), masks)
     p = task.mixed_probabilities(mixed, shard.x)
     entropy = -(p * jnp.log(jnp.maximum(p, TINY))).sum(1)
@@ -36,7 +39,9 @@ def mixture_entropy(task: Supernetwork, masks: Tree, shares: Array, shard: Shard
 
 
 def entropy_gradient(task: Supernetwork, masks: Tree, shares: Array, shard: Shard) -> Array:
-    """dH / d share, for each group: the lower, the surer the mixture would become. NaN counts as the highest. [groups]"""
+    """dH / d share, for each group: the lower, the surer the mixture would become. NaN counts as
+    the highest. [groups]
+    """
     gradient = jax.grad(lambda alpha: mixture_entropy(task, masks, alpha, shard))(shares)
     return jnp.where(jnp.isnan(gradient), jnp.finfo(jnp.float32).max, gradient)
 
@@ -45,12 +50,14 @@ def group_count(masks: Tree) -> int:
     return jax.tree.leaves(masks)[0].shape[0]
 
 
-# A client chooses its group by halving: of the groups still in question, those that would lower the entropy least are dropped.
+# A client chooses its group by halving: of the groups still in question, those that would lower the
+# entropy least are dropped.
 #
-# E2FL prints the rule the other way round: it drops masks whose gradient lies *below* the median, which are the ones that lower the
-# entropy, and which one-shot inference and its source (Supermasks in Superposition) keep. Here those are kept. Printed with the median,
-# the loop would also never end where gradients tie; here every step keeps exactly half, rounded up, by gradient and then by number,
-# which is the same without ties.
+# E2FL prints the rule the other way round: it drops masks whose gradient lies *below* the median,
+# which are the ones that lower the entropy, and which one-shot inference and its source (Supermasks
+# in Superposition) keep. Here those are kept. Printed with the median, the loop would also never
+# end where gradients tie; here every step keeps exactly half, rounded up, by gradient and then by
+# number, which is the same without ties.
 
 
 def binary(task: Supernetwork, masks: Tree, shard: Shard) -> Array:
@@ -65,16 +72,20 @@ def binary(task: Supernetwork, masks: Tree, shard: Shard) -> Array:
     return jnp.argmax(active).astype(jnp.int32)
 
 
-# A client chooses the group whose model has the lowest loss on its own rows: one forward pass for each group.
+# A client chooses the group whose model has the lowest loss on its own rows: one forward pass for
+# each group.
 
 
 def lowest_loss(task: Supernetwork, masks: Tree, shard: Shard) -> Array:
-    """E2FL, Algorithm 3: argmin over the groups of the mean loss of `masks` [groups, ...]; of equals the first. int32"""
+    """E2FL, Algorithm 3: argmin over the groups of the mean loss of `masks` [groups, ...]; of
+    equals the first. int32
+    """
 
     def loss(mask: Tree) -> Array:
         return (task.inner.losses(task.subnetwork(mask), shard) * shard.mask).sum()
 
-    # One group after another: side by side, the products of all of them would have to fit in memory.
+    # One group after another: side by side, the products of all of them would have to fit in
+    # memory.
     losses = lax.map(loss, jax.tree.map(jnp.asarray, masks))
     return jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses)).astype(jnp.int32)
 
@@ -87,13 +98,15 @@ def membership(client_group: Any, groups: int) -> np.ndarray:
     group = np.asarray(client_group)
     require(groups >= 1, f"There must be at least one group, got {groups}.")
     require(
-        group.ndim == 1 and group.dtype.kind in "iu", f"Groups must be one whole number per client, got {group.dtype}{list(group.shape)}."
+        group.ndim == 1 and group.dtype.kind in "iu",
+        f"Groups must be one whole number per client, got {group.dtype}{list(group.shape)}.",
     )
     strange = (group < 0) | (group >= groups)
     if strange.any():
         who = int(strange.argmax())
         raise ValueError(
-            f"Groups are numbered from 0 to {groups - 1}, but client {who} is in group {group[who]}. Correct it, or use more groups."
+            f"Groups are numbered from 0 to {groups - 1}, but client {who} is in group"
+            f" {group[who]}. Correct it, or use more groups."
         )
     return group == np.arange(groups)[:, None]
 
@@ -101,30 +114,37 @@ def membership(client_group: Any, groups: int) -> np.ndarray:
 def drawn_groups(clients: int, groups: int, seed: int) -> np.ndarray:
     """A random group for every client, by its number alone. int32 [clients]
 
-    In the first round all groups' masks are equal, so that every client would choose the first group.
+    In the first round all groups' masks are equal, so that every client would choose the first
+    group.
     """
     require(groups >= 1, f"There must be at least one group, got {groups}.")
     draws = Draws(seed, "groups")
     return np.array([draws.at(k).integers(groups) for k in range(clients)], np.int32)
 
 
-# A client chooses its group with one forward and one backward pass: the one that would lower the entropy fastest.
+# A client chooses its group with one forward and one backward pass: the one that would lower the
+# entropy fastest.
 
 
 def one_shot(task: Supernetwork, masks: Tree, shard: Shard) -> Array:
-    """E2FL, Algorithm 3: argmax over the groups of -dH / d share at equal shares; of equals the first. int32
+    """E2FL, Algorithm 3: argmax over the groups of -dH / d share at equal shares; of equals the
+    first. int32
 
     `shard` is a batch of the client's training rows; up to 128 are enough.
     """
     groups = group_count(masks)
-    return jnp.argmin(entropy_gradient(task, masks, jnp.full(groups, 1 / groups), shard)).astype(jnp.int32)
+    return jnp.argmin(entropy_gradient(task, masks, jnp.full(groups, 1 / groups), shard)).astype(
+        jnp.int32
+    )
 
 
-# The server finds groups once, before training: k-means on the orders that clients send, by Spearman's footrule.
+# The server finds groups once, before training: k-means on the orders that clients send, by
+# Spearman's footrule.
 #
-# E2FL, Algorithm 2. Its text applies the footrule to the lists of edges as they are; the distance it means, how far apart two clients
-# place an edge, is between *places*. The paper does not say how many iterations: at most 20 here, fewer once no client moves, and the
-# best of a few restarts, because k-means stops at the first arrangement that it cannot improve by one move.
+# E2FL, Algorithm 2. Its text applies the footrule to the lists of edges as they are; the distance
+# it means, how far apart two clients place an edge, is between *places*. The paper does not say how
+# many iterations: at most 20 here, fewer once no client moves, and the best of a few restarts,
+# because k-means stops at the first arrangement that it cannot improve by one move.
 
 
 class Clustering(NamedTuple):
@@ -136,20 +156,30 @@ class Clustering(NamedTuple):
     iterations: int  # of the restart that was best
 
 
-def rank_clustering(places: Tree, groups: int, *, seed: int, iterations: int = 20, restarts: int = 5) -> Clustering:
-    """Cluster clients by their places [clients, ...]; the first centres are `groups` of them, drawn by `seed`.
+def rank_clustering(
+    places: Tree, groups: int, *, seed: int, iterations: int = 20, restarts: int = 5
+) -> Clustering:
+    """Cluster clients by their places [clients, ...]; the first centres are `groups` of them, drawn
+    by `seed`.
 
-    A subtree of the places, such as one layer, clusters by that alone. Of centres equally near the first is chosen; an empty
-    cluster keeps its centre.
+    A subtree of the places, such as one layer, clusters by that alone. Of centres equally near the
+    first is chosen; an empty cluster keeps its centre.
     """
     clients = jax.tree.leaves(places)[0].shape[0]
     require(groups >= 1, f"There must be at least one group, got {groups}.")
-    require(groups <= clients, f"{clients} clients cannot be divided into {groups} groups. Use at most as many groups as clients.")
+    require(
+        groups <= clients,
+        f"{clients} clients cannot be divided into {groups} groups. Use at most as many groups as"
+        " clients.",
+    )
     for name, value in (("iterations", iterations), ("restarts", restarts)):
         require(value >= 1, f"{name} must be at least 1, got {value}.")
     places = jax.tree.map(jnp.asarray, places)  # to the device once, not in every step
     draws = Draws(seed, "rank clustering")
-    clusterings = [_from(places, draws.at(r).choice(clients, groups, replace=False), iterations) for r in range(restarts)]
+    clusterings = [
+        _from(places, draws.at(r).choice(clients, groups, replace=False), iterations)
+        for r in range(restarts)
+    ]
     return min(clusterings, key=lambda clustering: clustering.distance)
 
 
@@ -190,7 +220,11 @@ def _centres(places: Tree, choice: Array, centres: Tree) -> Tree:
     nothing = ballot(jax.tree.map(jnp.zeros_like, centres))
     elected = lax.map(elect, lax.fori_loop(0, choice.shape[0], add, nothing))
     empty = jnp.bincount(choice, length=groups) == 0
-    return jax.tree.map(lambda old, new: jnp.where(empty.reshape(-1, *(1,) * (new.ndim - 1)), old, new), centres, elected)
+    return jax.tree.map(
+        lambda old, new: jnp.where(empty.reshape(-1, *(1,) * (new.ndim - 1)), old, new),
+        centres,
+        elected,
+    )
 
 
 __all__ = [
@@ -206,7 +240,8 @@ __all__ = [
     "rank_clustering",
 ]
 
-Chooser = Callable[[Supernetwork, Tree, Shard], Array]  # the network, masks [groups, ...], a client's rows -> group number
+# the network, masks [groups, ...], a client's rows -> group number
+Chooser = Callable[[Supernetwork, Tree, Shard], Array]
 
 CHOOSERS: dict[str, Chooser] = {"lowest-loss": lowest_loss, "one-shot": one_shot, "binary": binary}
 

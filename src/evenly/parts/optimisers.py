@@ -12,20 +12,24 @@ from evenly import trees
 from evenly.records import is_number, leaf, record, require, static
 from evenly.types import Array, Server, Tree
 
-# Optimisers for clients and servers, with their settings as leaves so that a new learning rate does not recompile.
+# Optimisers for clients and servers, with their settings as leaves so that a new learning rate does
+# not recompile.
 #
-# There are two families. `sgd`, `momentum`, `adam`, `yogi` and `adagrad` are optax's. `fedadam`, `fedyogi` and `fedadagrad` are the
-# servers of Reddi et al., "Adaptive Federated Optimization" (ICLR 2021), Algorithm 2. With D the change that the rule decided,
+# There are two families. `sgd`, `momentum`, `adam`, `yogi` and `adagrad` are optax's. `fedadam`,
+# `fedyogi` and `fedadagrad` are the servers of Reddi et al., "Adaptive Federated Optimization"
+# (ICLR 2021), Algorithm 2. With D the change that the rule decided,
 #
-# m <- beta1 m + (1 - beta1) D, w+ = w + rate m / (sqrt(v) + tau), and v, which starts at tau^2, becomes
+# m <- beta1 m + (1 - beta1) D, w+ = w + rate m / (sqrt(v) + tau), and v, which starts at tau^2,
+# becomes
 #
 # fedadagrad v + D^2 fedyogi v - (1 - beta2) D^2 sign(v - D^2) fedadam beta2 v + (1 - beta2) D^2.
 #
-# optax differs from that. Its adam and yogi divide m and v by 1 - beta^t, which corrects the bias of averages that start at 0; its yogi
-# starts both of them at 1e-6; its adagrad starts v at 0.1 and divides by sqrt(v + eps), and it has no m.
+# optax differs from that. Its adam and yogi divide m and v by 1 - beta^t, which corrects the bias
+# of averages that start at 0; its yogi starts both of them at 1e-6; its adagrad starts v at 0.1 and
+# divides by sqrt(v + eps), and it has no m.
 #
-# optax closes over its hyper-parameters. Here they are numbers in a record and the transformation is rebuilt from them inside the
-# traced step, which costs nothing once compiled.
+# optax closes over its hyper-parameters. Here they are numbers in a record and the transformation
+# is rebuilt from them inside the traced step, which costs nothing once compiled.
 
 Factory = Callable[..., optax.GradientTransformation]
 
@@ -38,18 +42,27 @@ class Moments(NamedTuple):
 
 
 def fedopt(
-    grown: Callable[[Array, Array, Array], Array], learning_rate: Any, *, beta1: Any, tau: Any, beta2: Any = 0.0
+    grown: Callable[[Array, Array, Array], Array],
+    learning_rate: Any,
+    *,
+    beta1: Any,
+    tau: Any,
+    beta2: Any = 0.0,
 ) -> optax.GradientTransformation:
     """Reddi et al., Algorithm 2; `grown` makes the next v of v, the squared change and beta2."""
 
     def init(model: Tree) -> Moments:
         zeros = jax.tree.map(jnp.zeros_like, model)
-        return Moments(zeros, jax.tree.map(lambda zero: zero + jnp.asarray(tau, zero.dtype) ** 2, zeros))
+        return Moments(
+            zeros, jax.tree.map(lambda zero: zero + jnp.asarray(tau, zero.dtype) ** 2, zeros)
+        )
 
     def update(gradient: Tree, state: Moments, model: Tree | None = None) -> tuple[Tree, Moments]:
         mean = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mean, gradient)
         scale = jax.tree.map(lambda v, g: grown(v, g * g, beta2), state.scale, gradient)
-        return jax.tree.map(lambda m, v: -learning_rate * m / (jnp.sqrt(v) + tau), mean, scale), Moments(mean, scale)
+        return jax.tree.map(
+            lambda m, v: -learning_rate * m / (jnp.sqrt(v) + tau), mean, scale
+        ), Moments(mean, scale)
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
@@ -67,7 +80,9 @@ def adam_scale(v: Array, square: Array, beta2: Array) -> Array:
 
 
 class Known(NamedTuple):
-    """An optimiser of the notation: its factory, its settings besides the learning rate, and its description."""
+    """An optimiser of the notation: its factory, its settings besides the learning rate, and its
+    description.
+    """
 
     make: Factory
     settings: dict[str, float]
@@ -75,18 +90,36 @@ class Known(NamedTuple):
     server_only: bool = False
 
 
-# Settings of the adaptive ones are those of Reddi et al., whose tau (optax: eps) is much larger than Adam's usual one.
+# Settings of the adaptive ones are those of Reddi et al., whose tau (optax: eps) is much larger
+# than Adam's usual one.
 FEDOPT = {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3}
 OPTIMISERS: dict[str, Known] = {
     "sgd": Known(optax.sgd, {}, "the change times the learning rate"),
-    "momentum": Known(optax.sgd, {"momentum": 0.9}, "optax's SGD with momentum; at the server, FedAvgM"),
-    "adam": Known(optax.adam, {"b1": 0.9, "b2": 0.99, "eps": 1e-3}, "optax's Adam, with bias correction"),
-    "yogi": Known(optax.yogi, {"b1": 0.9, "b2": 0.99, "eps": 1e-3}, "optax's Yogi, with bias correction; averages start at 1e-6"),
-    "adagrad": Known(optax.adagrad, {"eps": 1e-3}, "optax's Adagrad: eps inside the root; squares start at 0.1"),
-    "fedadam": Known(partial(fedopt, adam_scale), FEDOPT, "Reddi et al.'s FedAdam, without bias correction", True),
-    "fedyogi": Known(partial(fedopt, yogi_scale), FEDOPT, "Reddi et al.'s FedYogi, without bias correction", True),
+    "momentum": Known(
+        optax.sgd, {"momentum": 0.9}, "optax's SGD with momentum; at the server, FedAvgM"
+    ),
+    "adam": Known(
+        optax.adam, {"b1": 0.9, "b2": 0.99, "eps": 1e-3}, "optax's Adam, with bias correction"
+    ),
+    "yogi": Known(
+        optax.yogi,
+        {"b1": 0.9, "b2": 0.99, "eps": 1e-3},
+        "optax's Yogi, with bias correction; averages start at 1e-6",
+    ),
+    "adagrad": Known(
+        optax.adagrad, {"eps": 1e-3}, "optax's Adagrad: eps inside the root; squares start at 0.1"
+    ),
+    "fedadam": Known(
+        partial(fedopt, adam_scale), FEDOPT, "Reddi et al.'s FedAdam, without bias correction", True
+    ),
+    "fedyogi": Known(
+        partial(fedopt, yogi_scale), FEDOPT, "Reddi et al.'s FedYogi, without bias correction", True
+    ),
     "fedadagrad": Known(
-        partial(fedopt, adagrad_scale), {"beta1": 0.0, "tau": 1e-3}, "Reddi et al.'s FedAdagrad: tau outside the root", True
+        partial(fedopt, adagrad_scale),
+        {"beta1": 0.0, "tau": 1e-3},
+        "Reddi et al.'s FedAdagrad: tau outside the root",
+        True,
     ),
 }
 
@@ -94,7 +127,9 @@ OPTIMISERS: dict[str, Known] = {
 def optimiser_parts() -> list[str]:
     """Names of all optimisers in the notation, of servers and of clients."""
     servers = [f"server-{name}" for name in OPTIMISERS]
-    return servers + [f"local-{name}" for name, known in OPTIMISERS.items() if not known.server_only]
+    return servers + [
+        f"local-{name}" for name, known in OPTIMISERS.items() if not known.server_only
+    ]
 
 
 @record
@@ -102,19 +137,37 @@ class Optimiser:
     """An optax factory, or the name of one, and the numbers it is called with."""
 
     learning_rate: float = leaf(default=0.1, above=0, doc="step size")
-    kind: str | Factory = static(default="sgd", doc=f"one of {', '.join(OPTIMISERS)}, or from Python any optax factory")
+    kind: str | Factory = static(
+        default="sgd", doc=f"one of {', '.join(OPTIMISERS)}, or from Python any optax factory"
+    )
     options: dict[str, Any] = leaf(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(not isinstance(self.learning_rate, str | bool), f"learning_rate must be a number, got {self.learning_rate!r}.")
+        require(
+            not isinstance(self.learning_rate, str | bool),
+            f"learning_rate must be a number, got {self.learning_rate!r}.",
+        )
         if isinstance(self.kind, str):
-            require(self.kind in OPTIMISERS, f"The optimiser must be one of {', '.join(OPTIMISERS)}, got {self.kind!r}.")
+            require(
+                self.kind in OPTIMISERS,
+                f"The optimiser must be one of {', '.join(OPTIMISERS)}, got {self.kind!r}.",
+            )
             settings = OPTIMISERS[self.kind].settings
             for name, value in self.options.items() if isinstance(self.options, dict) else ():
-                require(name in settings, f"{self.kind} has no setting {name!r}; it has {', '.join(['learning_rate', *settings])}.")
-                require(not isinstance(value, str | bool), f"{self.kind}: {name} must be a number, got {value!r}.")
+                require(
+                    name in settings,
+                    f"{self.kind} has no setting {name!r}; it has"
+                    f" {', '.join(['learning_rate', *settings])}.",
+                )
+                require(
+                    not isinstance(value, str | bool),
+                    f"{self.kind}: {name} must be a number, got {value!r}.",
+                )
                 if is_number(value) and name in ("beta1", "beta2"):
-                    require(0 <= value < 1, f"{self.kind}: {name} must be at least 0 and below 1, got {value}.")
+                    require(
+                        0 <= value < 1,
+                        f"{self.kind}: {name} must be at least 0 and below 1, got {value}.",
+                    )
                 if is_number(value) and name == "tau":
                     require(value > 0, f"{self.kind}: tau must be above 0, got {value}.")
 
@@ -138,7 +191,9 @@ class Optimiser:
 
 @record
 class OptimisedServer(Server):
-    """Let an optimiser move the model along the change that the rule decided (FedOpt: FedAdam, FedYogi, FedAdagrad, FedAvgM)."""
+    """Let an optimiser move the model along the change that the rule decided (FedOpt: FedAdam,
+    FedYogi, FedAdagrad, FedAvgM).
+    """
 
     optimiser: Optimiser
 
@@ -151,7 +206,9 @@ class OptimisedServer(Server):
 
 
 class Blend(NamedTuple):
-    """A change of the model: it is multiplied by `kept`, and the sum of the clients' changes is added."""
+    """A change of the model: it is multiplied by `kept`, and the sum of the clients' changes is
+    added.
+    """
 
     kept: Array
     total: Tree
@@ -159,13 +216,22 @@ class Blend(NamedTuple):
 
 @record
 class BlendingServer(Server):
-    """Serve the sum of the clients' models, sum v_k w_k, where the coefficients v_k need not sum to 1.
+    """Serve the sum of the clients' models, sum v_k w_k, where the coefficients v_k need not sum to
+    1.
 
-    Clients send changes, w_k - w, so the sum is (sum v_k) w + sum v_k (w_k - w): the rule hands on both parts.
+    Clients send changes, w_k - w, so the sum is (sum v_k) w + sum v_k (w_k - w): the rule hands on
+    both parts.
     """
 
     def update(self, change: Blend, state: Tree, model: Tree) -> tuple[Tree, Tree]:
-        return jax.tree.map(lambda own, total: jnp.asarray(change.kept * own + total, own.dtype), model, change.total), state
+        return (
+            jax.tree.map(
+                lambda own, total: jnp.asarray(change.kept * own + total, own.dtype),
+                model,
+                change.total,
+            ),
+            state,
+        )
 
 
 class Averaged(NamedTuple):
@@ -178,7 +244,8 @@ class Averaged(NamedTuple):
 
 @record
 class AveragingServer:
-    """Move as the inner server does (or add the change), and serve the mean of the iterates w_1..w_t, without w_0.
+    """Move as the inner server does (or add the change), and serve the mean of the iterates
+    w_1..w_t, without w_0.
 
     A round in which no update counted adds no iterate.
     """
@@ -186,7 +253,11 @@ class AveragingServer:
     inner: Server | None = None
 
     def init(self, model: Tree) -> Averaged:
-        return Averaged(jnp.zeros(()), trees.zeros_like(model), () if self.inner is None else self.inner.init(model))
+        return Averaged(
+            jnp.zeros(()),
+            trees.zeros_like(model),
+            () if self.inner is None else self.inner.init(model),
+        )
 
     def update(self, change: Tree, state: Averaged, model: Tree) -> tuple[Tree, Averaged]:
         if self.inner is None:
@@ -198,4 +269,6 @@ class AveragingServer:
         return model, Averaged(rounds, mean, inner)
 
     def serve(self, model: Tree, state: Averaged) -> Tree:
-        return jax.tree.map(lambda last, mean: jnp.where(state.rounds > 0, mean, last), model, state.mean)
+        return jax.tree.map(
+            lambda last, mean: jnp.where(state.rounds > 0, mean, last), model, state.mean
+        )

@@ -1,4 +1,6 @@
-"""Learning by ranking: which edges of a frozen random network to keep. A model is the rank of every edge in its layer."""
+"""Learning by ranking: which edges of a frozen random network to keep. A model is the rank of every
+edge in its layer.
+"""
 
 from typing import NamedTuple
 
@@ -15,27 +17,33 @@ from evenly.types import Array, Key, Task, Tree
 
 # Orders of a layer's edges.
 #
-# A *ranking* is a list of edges from the lowest to the highest score: R[j] is the edge at place j. Its inverse are the *places*: for
-# every edge its place in the list. Places are what is averaged, compared and kept as a model, because they have the layer's own shape;
-# they are whole numbers in float32, which is exact for the layers that `MOST_EDGES` allows.
+# A *ranking* is a list of edges from the lowest to the highest score: R[j] is the edge at place j.
+# Its inverse are the *places*: for every edge its place in the list. Places are what is averaged,
+# compared and kept as a model, because they have the layer's own shape; they are whole numbers in
+# float32, which is exact for the layers that `MOST_EDGES` allows.
 
 SIGN = np.uint32(1 << 31)
 
-MOST_EDGES = 2**22  # in a layer: all places, and their differences, stay exact and scores stay distinct in float32
+# in a layer: all places, and their differences, stay exact and scores stay distinct in float32
+MOST_EDGES = 2**22
 
 
 def places(scores: Array) -> Array:
-    """Each entry's place in the ascending order of all entries, in their shape; of equal scores the first comes first."""
+    """Each entry's place in the ascending order of all entries, in their shape; of equal scores the
+    first comes first.
+    """
     return placed(ascending(scores.reshape(-1))).reshape(scores.shape)
 
 
 @jax.jit
 @jax.custom_batching.sequential_vmap
 def ascending(*keys: Array) -> Array:
-    """The entries' numbers in ascending order of the first of these float keys [n], of equals of the next, and so on. int32 [n]
+    """The entries' numbers in ascending order of the first of these float keys [n], of equals of
+    the next, and so on. int32 [n]
 
-    One stable sort of whole numbers for each key, the last key first, and lists one after another: a GPU has a radix sort for
-    just that (25 lists of 1.6 million in 3.0 ms on an H200; side by side, where XLA compares in its own way, in 12.8).
+    One stable sort of whole numbers for each key, the last key first, and lists one after another:
+    a GPU has a radix sort for just that (25 lists of 1.6 million in 3.0 ms on an H200; side by
+    side, where XLA compares in its own way, in 12.8).
     """
     order = lax.iota(jnp.int32, keys[0].size)
     for i, key in enumerate(reversed(keys)):
@@ -52,7 +60,8 @@ def _sortable(key: Array) -> Array:
 
 
 def inverse(permutation: Array) -> Array:
-    """The places of a ranking, or the ranking of flat places: each is the other's inverse. int32 [n]
+    """The places of a ranking, or the ranking of flat places: each is the other's inverse. int32
+    [n]
 
     >>> inverse(jnp.array([4, 0, 2, 3, 5, 1])).tolist()
     [1, 5, 2, 3, 0, 4]
@@ -67,7 +76,8 @@ def dropped(edges: int, k: float) -> int:
 
 
 def footrule(a: Tree, b: Tree) -> Array:
-    """Spearman's footrule between two trees of places: the sum over all layers and edges of |place - place|.
+    """Spearman's footrule between two trees of places: the sum over all layers and edges of |place
+    - place|.
 
     0 for equal orders; at most floor(n^2 / 2) in a layer of n edges, for opposite ones.
     """
@@ -83,13 +93,15 @@ def placed(order: Array) -> Array:
 
 # A network whose random weights never change; only the order of its edges is learned.
 #
-# Ramanujan et al., "What's Hidden in a Randomly Weighted Neural Network?", CVPR 2020 (edge-popup); Mozaffari, Shejwalkar and
-# Houmansadr, "FRL: Federated Rank Learning", 2021; and E2FL by the same authors, who rank the edges of such a network together.
+# Ramanujan et al., "What's Hidden in a Randomly Weighted Neural Network?", CVPR 2020 (edge-popup);
+# Mozaffari, Shejwalkar and Houmansadr, "FRL: Federated Rank Learning", 2021; and E2FL by the same
+# authors, who rank the edges of such a network together.
 #
-# Everybody derives the frozen weights and the sorted first scores from one seed, so that only orders travel. The first scores are
-# evenly spaced quantiles of the uniform distribution between -1 and 1 over the square root of the fan-in: as float32 draws, 1.6 million
-# of them would hold tens of thousands of ties, and an order could not be read back from them. A score is then a straight line of an
-# edge's place, and "reorder the sorted scores by a ranking" is that line.
+# Everybody derives the frozen weights and the sorted first scores from one seed, so that only
+# orders travel. The first scores are evenly spaced quantiles of the uniform distribution between -1
+# and 1 over the square root of the fan-in: as float32 draws, 1.6 million of them would hold tens of
+# thousands of ties, and an order could not be read back from them. A score is then a straight line
+# of an edge's place, and "reorder the sorted scores by a ranking" is that line.
 
 SCORES = ("raw", "abs", "frl-compat")
 WEIGHTS = ("signed-constant", "normal")
@@ -97,14 +109,16 @@ WEIGHTS = ("signed-constant", "normal")
 
 @record
 class Supernetwork:
-    """The task of ranking another task's weights: its parameters are the places of all edges, float32 whole numbers.
+    """The task of ranking another task's weights: its parameters are the places of all edges,
+    float32 whole numbers.
 
-    Losses and predictions are those of the subnetwork that keeps the share `k` of every layer. Made by `supernetwork`, which
-    draws the weights.
+    Losses and predictions are those of the subnetwork that keeps the share `k` of every layer. Made
+    by `supernetwork`, which draws the weights.
 
-    `scores` says what orders edges and what masks them: "raw" the score for both (E2FL, Algorithm 5); "abs" its magnitude for
-    both (hidden-networks), so that places carry magnitudes and scores start positive; "frl-compat" the score for the order
-    and its magnitude for the mask, so that both ends of the order are kept (FRL's public code).
+    `scores` says what orders edges and what masks them: "raw" the score for both (E2FL, Algorithm
+    5); "abs" its magnitude for both (hidden-networks), so that places carry magnitudes and scores
+    start positive; "frl-compat" the score for the order and its magnitude for the mask, so that
+    both ends of the order are kept (FRL's public code).
     """
 
     inner: Task
@@ -122,8 +136,13 @@ class Supernetwork:
         """Places in random order."""
         leaves, structure = jax.tree.flatten(self.weights)
         keys = jax.random.split(key, len(leaves))
-        shuffled = [jax.random.permutation(k, jnp.arange(leaf.size, dtype=jnp.float32)) for k, leaf in zip(keys, leaves, strict=True)]
-        return jax.tree.unflatten(structure, [p.reshape(leaf.shape) for p, leaf in zip(shuffled, leaves, strict=True)])
+        shuffled = [
+            jax.random.permutation(k, jnp.arange(leaf.size, dtype=jnp.float32))
+            for k, leaf in zip(keys, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(
+            structure, [p.reshape(leaf.shape) for p, leaf in zip(shuffled, leaves, strict=True)]
+        )
 
     def losses(self, params: Tree, shard: Shard) -> Array:
         return self.inner.losses(self.subnetwork(self.masks(params)), shard)
@@ -141,7 +160,9 @@ class Supernetwork:
         return self.mixed_probabilities(self.masks(params), x)
 
     def mixed_probabilities(self, masks: Tree, x: Array) -> Array:
-        """Probabilities of the classes under any masks, also such as lie between 0 and 1. [n, classes]"""
+        """Probabilities of the classes under any masks, also such as lie between 0 and 1. [n,
+        classes]
+        """
         inner = self.inner
         assert isinstance(inner, Probabilistic)  # checked when it was made
         return inner.probabilities(self.subnetwork(masks), x)
@@ -150,8 +171,12 @@ class Supernetwork:
         return jax.tree.map(jnp.multiply, self.weights, masks)
 
     def masks(self, places: Tree) -> Tree:
-        """1 for the edges that are kept, from their places alone: exactly the share k of every layer."""
-        return jax.tree.map(lambda p: (self._standing(p) >= dropped(p.size, self.k)).astype(jnp.float32), places)
+        """1 for the edges that are kept, from their places alone: exactly the share k of every
+        layer.
+        """
+        return jax.tree.map(
+            lambda p: (self._standing(p) >= dropped(p.size, self.k)).astype(jnp.float32), places
+        )
 
     def scores_at(self, places: Tree) -> Tree:
         """The sorted first scores, dealt to the edges by their places."""
@@ -165,33 +190,55 @@ class Supernetwork:
         return (4 * place + 1 - 2 * place.size) * jnp.float32(bound / (2 * place.size))
 
     def _standing(self, place: Array) -> Array:
-        """The place of an edge in the order that masks: by score, or by the magnitude of its signed score."""
+        """The place of an edge in the order that masks: by score, or by the magnitude of its signed
+        score.
+        """
         if self.scores == "frl-compat" and not self.positive:
             return (jnp.abs(4 * place + 1 - 2 * place.size) - 1) / 2
         return place
 
 
 def supernetwork(
-    task: Task, *, k: float = 0.5, seed: int = 0, scores: str = "raw", positive: bool = False, weights: str = "signed-constant"
+    task: Task,
+    *,
+    k: float = 0.5,
+    seed: int = 0,
+    scores: str = "raw",
+    positive: bool = False,
+    weights: str = "signed-constant",
 ) -> Supernetwork:
-    """Freeze random weights for a task, drawn from `seed`, and learn which share `k` of each layer's edges to keep.
+    """Freeze random weights for a task, drawn from `seed`, and learn which share `k` of each
+    layer's edges to keep.
 
-    Weights are plus or minus sqrt(2 / fan-in), or normal with that deviation. `positive` starts the scores between 0 and
-    1 / sqrt(fan-in), as E2FL's text has it; its code has them on both sides of 0.
+    Weights are plus or minus sqrt(2 / fan-in), or normal with that deviation. `positive` starts the
+    scores between 0 and 1 / sqrt(fan-in), as E2FL's text has it; its code has them on both sides of
+    0.
     """
     check_settings(k, scores, weights)
-    require(isinstance(task, Probabilistic), f"{type(task).__name__} has no probabilities, by which edges are ranked. Add the method.")
+    require(
+        isinstance(task, Probabilistic),
+        f"{type(task).__name__} has no probabilities, by which edges are ranked. Add the method.",
+    )
     shapes = skeleton(task)
     _check_edges(type(task).__name__, shapes, k)
     leaves, structure = jax.tree.flatten(shapes)
     keys = jax.random.split(jax.random.key(seed), len(leaves))
     frozen = [_weights(key, leaf.shape, weights) for key, leaf in zip(keys, leaves, strict=True)]
-    return Supernetwork(inner=task, weights=jax.tree.unflatten(structure, frozen), k=k, scores=scores, positive=positive)
+    return Supernetwork(
+        inner=task,
+        weights=jax.tree.unflatten(structure, frozen),
+        k=k,
+        scores=scores,
+        positive=positive,
+    )
 
 
 def check_settings(k: float, scores: str, weights: str) -> None:
     """Raise unless the settings of a network whose edges are ranked are legal."""
-    require(isinstance(k, float) and 0 < k < 1, f"k must be a share of the edges between 0 and 1, got {k!r}. E2FL keeps half: 0.5.")
+    require(
+        isinstance(k, float) and 0 < k < 1,
+        f"k must be a share of the edges between 0 and 1, got {k!r}. E2FL keeps half: 0.5.",
+    )
     require(scores in SCORES, f"scores must be one of {', '.join(SCORES)}, got {scores!r}.")
     require(weights in WEIGHTS, f"weights must be one of {', '.join(WEIGHTS)}, got {weights!r}.")
 
@@ -206,7 +253,11 @@ def fan_in(shape: tuple[int, ...]) -> int:
 
 def _weights(key: Key, shape: tuple[int, ...], kind: str) -> Array:
     size = (2 / fan_in(shape)) ** 0.5
-    return size * (jax.random.normal(key, shape) if kind == "normal" else jax.random.rademacher(key, shape, jnp.float32))
+    return size * (
+        jax.random.normal(key, shape)
+        if kind == "normal"
+        else jax.random.rademacher(key, shape, jnp.float32)
+    )
 
 
 def _check_edges(model: str, shapes: Tree, k: float) -> None:
@@ -214,12 +265,21 @@ def _check_edges(model: str, shapes: Tree, k: float) -> None:
         where = f"{model}: parameter {jax.tree_util.keystr(path)} has shape {list(leaf.shape)}"
         require(
             len(leaf.shape) >= 2,
-            f"{where}, but only weights [..., inputs, units] can be frozen and ranked; biases and the scales of normalisation "
-            "cannot. Use a model without them, such as LeNet(bias=False) or MLP(bias=False).",
+            f"{where}, but only weights [..., inputs, units] can be frozen and ranked; biases and"
+            " the scales of normalisation cannot. Use a model without them, such as"
+            " LeNet(bias=False) or MLP(bias=False).",
         )
-        require(leaf.size <= MOST_EDGES, f"{where}, {leaf.size} edges; at most {MOST_EDGES} can be ranked exactly. Use narrower layers.")
+        require(
+            leaf.size <= MOST_EDGES,
+            f"{where}, {leaf.size} edges; at most {MOST_EDGES} can be ranked exactly. Use narrower"
+            " layers.",
+        )
         left = leaf.size - dropped(leaf.size, k)
-        require(0 < left < leaf.size, f"{where}: k = {k} keeps {left} of {leaf.size} edges, but it must keep some and drop some.")
+        require(
+            0 < left < leaf.size,
+            f"{where}: k = {k} keeps {left} of {leaf.size} edges, but it must keep some and drop"
+            " some.",
+        )
 
 
 # The setting of a method that ranks edges: which network is drawn and how its edges are ordered.
@@ -227,12 +287,23 @@ def _check_edges(model: str, shapes: Tree, k: float) -> None:
 
 @record
 class Frozen:
-    """Draw a task's weights once, by the seed of the first model, and learn which of its edges to keep."""
+    """Draw a task's weights once, by the seed of the first model, and learn which of its edges to
+    keep.
+    """
 
     k: float = static(default=0.5, doc="share of every layer's edges that a model keeps")
-    scores: str = static(default="raw", doc="what orders and masks edges: 'raw' scores, 'abs' magnitudes, or 'frl-compat'")
-    positive: bool = static(default=False, doc="whether scores start between 0 and 1 / sqrt(fan-in), not on both sides of 0")
-    frozen_weights: str = static(default="signed-constant", doc="'signed-constant' or 'normal', both with variance 2 / fan-in")
+    scores: str = static(
+        default="raw",
+        doc="what orders and masks edges: 'raw' scores, 'abs' magnitudes, or 'frl-compat'",
+    )
+    positive: bool = static(
+        default=False,
+        doc="whether scores start between 0 and 1 / sqrt(fan-in), not on both sides of 0",
+    )
+    frozen_weights: str = static(
+        default="signed-constant",
+        doc="'signed-constant' or 'normal', both with variance 2 / fan-in",
+    )
 
     def __post_init__(self) -> None:
         check_settings(self.k, self.scores, self.frozen_weights)
@@ -240,24 +311,34 @@ class Frozen:
     def of(self, task: Task, seed: int) -> Task:
         if isinstance(task, Supernetwork):
             return task
-        return supernetwork(task, k=self.k, seed=seed, scores=self.scores, positive=self.positive, weights=self.frozen_weights)
+        return supernetwork(
+            task,
+            k=self.k,
+            seed=seed,
+            scores=self.scores,
+            positive=self.positive,
+            weights=self.frozen_weights,
+        )
 
 
 # The k-th lowest of many numbers without sorting them.
 #
-# A local step needs only the score that separates the kept half of a layer from the rest. Sorting 1.6 million scores costs many times
-# as much as counting how many lie under a guess: the guess is built digit by digit from the highest bits, in the order that floats
-# share with their bits once negative ones are turned round. A GPU reads the numbers once for all guesses of a digit, so it takes wide
-# digits and few passes; a CPU compares no faster than it reads, so there a digit is one bit.
+# A local step needs only the score that separates the kept half of a layer from the rest. Sorting
+# 1.6 million scores costs many times as much as counting how many lie under a guess: the guess is
+# built digit by digit from the highest bits, in the order that floats share with their bits once
+# negative ones are turned round. A GPU reads the numbers once for all guesses of a digit, so it
+# takes wide digits and few passes; a CPU compares no faster than it reads, so there a digit is one
+# bit.
 
-DIGIT_BITS = 2  # on a GPU. 25 layers of 1.6 million on an H200: 1 bit 1.52 ms, 2 bits 0.79 ms, 4 bits 1.16 ms
+# on a GPU. 25 layers of 1.6 million on an H200: 1 bit 1.52 ms, 2 bits 0.79 ms, 4 bits 1.16 ms
+DIGIT_BITS = 2
 
 
 def kth_lowest(values: Array, k: int, *, bits: int = 0) -> Array:
     """The value with exactly k others before it in ascending order, k from 0; float32, no NaN.
 
-    On processors where XLA takes numbers under 1.2e-38 for 0, any of them may be returned for a 0. `bits` of a digit: 1, 2 or
-    4; 0 chooses.
+    On processors where XLA takes numbers under 1.2e-38 for 0, any of them may be returned for a 0.
+    `bits` of a digit: 1, 2 or 4; 0 chooses.
     """
     values = values.astype(jnp.float32).reshape(-1)
     bits = bits or (1 if jax.default_backend() == "cpu" else DIGIT_BITS)
@@ -274,11 +355,17 @@ def kth_lowest(values: Array, k: int, *, bits: int = 0) -> Array:
 
 
 def _under(values: Array, guesses: list[Array]) -> tuple[Array, ...]:
-    """How many values lie under each guess, in one pass. Above infinity lie NaNs, under which every number counts; comparisons
-    would count none."""
+    """How many values lie under each guess, in one pass. Above infinity lie NaNs, under which every
+    number counts; comparisons would count none.
+    """
     numbers = [_float(guess) for guess in guesses]
     below = tuple((values < number).astype(jnp.int32) for number in numbers)
-    counts = lax.reduce(below, (np.int32(0),) * len(below), lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True)), (0,))
+    counts = lax.reduce(
+        below,
+        (np.int32(0),) * len(below),
+        lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True)),
+        (0,),
+    )
     return tuple(
         jnp.where(jnp.isnan(number) & (guess >= SIGN), values.size, count)
         for number, guess, count in zip(numbers, guesses, counts, strict=True)
@@ -293,10 +380,11 @@ def _float(key: Array) -> Array:
 
 # Votes on the order of edges: a Borda count, as one sum of places.
 #
-# VOTE of E2FL and FRL adds up the places that every client gives an edge and sorts the sums. Sums of places outgrow what float32 holds
-# exactly: 25 clients and a layer of 1.6 million edges reach 4e7, and 2^24 is the limit. So a ballot carries every place in two digits,
-# which are summed apart. With whole-number weights the vote is then exact for up to `MOST_BALLOTS` ballots, in whatever order they are
-# added; ties are real ties, and go to the edge with the lower number.
+# VOTE of E2FL and FRL adds up the places that every client gives an edge and sorts the sums. Sums
+# of places outgrow what float32 holds exactly: 25 clients and a layer of 1.6 million edges reach
+# 4e7, and 2^24 is the limit. So a ballot carries every place in two digits, which are summed apart.
+# With whole-number weights the vote is then exact for up to `MOST_BALLOTS` ballots, in whatever
+# order they are added; ties are real ties, and go to the edge with the lower number.
 
 DIGIT = 2**11
 MOST_BALLOTS = 2**24 // DIGIT
@@ -328,24 +416,37 @@ def elect(total: Ballot) -> Tree:
 
 
 def vote(places: Tree, weights: Array | None = None) -> Tree:
-    """VOTE over stacked places [K, ...]; `weights` [K] are whole numbers, 0 for clients that did not return. By default all are 1."""
+    """VOTE over stacked places [K, ...]; `weights` [K] are whole numbers, 0 for clients that did
+    not return. By default all are 1.
+    """
     return elect(tally(places, weights))
 
 
 def tally(places: Tree, weights: Array | None = None) -> Ballot:
     """The sum of weighted ballots over stacked places [K, ...]."""
-    counts = jnp.ones(jax.tree.leaves(places)[0].shape[0]) if weights is None else jnp.asarray(weights, jnp.float32)
-    return jax.tree.map(lambda part: jnp.einsum("k,k...->...", counts, part, precision="highest"), ballot(places))
+    counts = (
+        jnp.ones(jax.tree.leaves(places)[0].shape[0])
+        if weights is None
+        else jnp.asarray(weights, jnp.float32)
+    )
+    return jax.tree.map(
+        lambda part: jnp.einsum("k,k...->...", counts, part, precision="highest"), ballot(places)
+    )
 
 
-def elect_groups(totals: Ballot, present: Array, last: Tree, *, absent_vote: bool = False) -> Election:
+def elect_groups(
+    totals: Ballot, present: Array, last: Tree, *, absent_vote: bool = False
+) -> Election:
     """E2FL: every group elects its order, then every group has one vote on the order of all.
 
-    `totals` [groups, ...] are summed ballots, `present` [groups] says which groups have any this round, and `last` [groups, ...]
-    are the places that the others keep; with `absent_vote` those vote again with them.
+    `totals` [groups, ...] are summed ballots, `present` [groups] says which groups have any this
+    round, and `last` [groups, ...] are the places that the others keep; with `absent_vote` those
+    vote again with them.
     """
     new = jax.vmap(elect)(totals)
-    groups = jax.tree.map(lambda a, b: jnp.where(present.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, last)
+    groups = jax.tree.map(
+        lambda a, b: jnp.where(present.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, last
+    )
     return Election(vote(groups, jnp.ones(present.shape) if absent_vote else present), groups)
 
 
@@ -358,6 +459,6 @@ def _elected(high: Array, low: Array) -> Array:
 
 
 __all__ = [
-    "Ballot", "Election", "Frozen", "Supernetwork", "ballot", "dropped", "elect", "elect_groups", "footrule", "inverse", "kth_lowest",
-    "places", "supernetwork", "vote",
+    "Ballot", "Election", "Frozen", "Supernetwork", "ballot", "dropped", "elect", "elect_groups",
+    "footrule", "inverse", "kth_lowest", "places", "supernetwork", "vote",
 ]  # fmt: skip

@@ -7,19 +7,30 @@ import jax.numpy as jnp
 
 from evenly import trees
 from evenly.data.federation import Shard
-from evenly.parts.ranking import Ballot, Supernetwork, ballot, dropped, elect, elect_groups, kth_lowest, places
+from evenly.parts.ranking import (
+    Ballot,
+    Supernetwork,
+    ballot,
+    dropped,
+    elect,
+    elect_groups,
+    kth_lowest,
+    places,
+)
 from evenly.parts.work import batch_loss
 from evenly.records import leaf, record, static
 from evenly.types import Array, Server, Task, Tree
 
-# Edge-popup: a client looks for the edges of a frozen network that serve its own data, and sends their order.
+# Edge-popup: a client looks for the edges of a frozen network that serve its own data, and sends
+# their order.
 #
-# Ramanujan et al., CVPR 2020, as E2FL (Algorithms 1 and 5) and FRL use it. The scores are read off the received order, then moved by
-# SGD: the forward pass uses only the edges whose scores are highest, the backward pass lets all scores through (straight-through):
-# dL/ds = dL/dw * frozen weight, for every edge, kept or not. At the end the client ranks its edges by score.
+# Ramanujan et al., CVPR 2020, as E2FL (Algorithms 1 and 5) and FRL use it. The scores are read off
+# the received order, then moved by SGD: the forward pass uses only the edges whose scores are
+# highest, the backward pass lets all scores through (straight-through): dL/ds = dL/dw * frozen
+# weight, for every edge, kept or not. At the end the client ranks its edges by score.
 #
-# Inside a step, edges whose scores equal the lowest kept one exactly are all kept; orders that are sent, and the models made of them,
-# keep exactly the share k.
+# Inside a step, edges whose scores equal the lowest kept one exactly are all kept; orders that are
+# sent, and the models made of them, keep exactly the share k.
 
 
 class Searching(NamedTuple):
@@ -31,16 +42,27 @@ class Searching(NamedTuple):
 
 @record
 class EdgePopup:
-    """Epochs of mini-batch steps on the scores; the vector is the client's ballot, its new places, not a difference.
+    """Epochs of mini-batch steps on the scores; the vector is the client's ballot, its new places,
+    not a difference.
 
-    SGD as PyTorch has it: g + decay * s is added to the momentum's velocity, which starts at zero in every round.
+    SGD as PyTorch has it: g + decay * s is added to the momentum's velocity, which starts at zero
+    in every round.
     """
 
     learning_rate: float = leaf(default=0.1, above=0, doc="local step size, of the scores")
-    momentum: float = leaf(default=0.9, least=0, below=1, doc="share of the last step that is taken again; forgotten between rounds")
+    momentum: float = leaf(
+        default=0.9,
+        least=0,
+        below=1,
+        doc="share of the last step that is taken again; forgotten between rounds",
+    )
     weight_decay: float = leaf(default=1e-4, least=0, doc="pull of the scores towards zero")
-    epochs: int = static(default=2, least=1, doc="passes over the client's training rows in a round")
-    batch_size: int = static(default=8, least=1, doc="rows in a local step; the last batch of an epoch may be smaller")
+    epochs: int = static(
+        default=2, least=1, doc="passes over the client's training rows in a round"
+    )
+    batch_size: int = static(
+        default=8, least=1, doc="rows in a local step; the last batch of an epoch may be smaller"
+    )
     max_steps: int = static(default=0, least=0, doc="local steps in a round at most; 0 is no limit")
     shuffle: bool = static(default=True)
 
@@ -53,13 +75,23 @@ class EdgePopup:
 
     def step(self, task: Task, received: Tree, local: Searching, batch: Shard) -> Searching:
         gradient = score_gradient(frozen(task), local.scores, batch)
-        velocity = jax.tree.map(lambda v, g, s: self.momentum * v + g + self.weight_decay * s, local.velocity, gradient, local.scores)
-        return Searching(jax.tree.map(lambda s, v: s - self.learning_rate * v, local.scores, velocity), velocity)
+        velocity = jax.tree.map(
+            lambda v, g, s: self.momentum * v + g + self.weight_decay * s,
+            local.velocity,
+            gradient,
+            local.scores,
+        )
+        return Searching(
+            jax.tree.map(lambda s, v: s - self.learning_rate * v, local.scores, velocity), velocity
+        )
 
     def finish(self, task: Task, received: Tree, local: Searching) -> tuple[Ballot, Tree]:
-        ranked = jax.tree.map(jnp.abs, local.scores) if frozen(task).scores == "abs" else local.scores
+        ranked = (
+            jax.tree.map(jnp.abs, local.scores) if frozen(task).scores == "abs" else local.scores
+        )
         vote = ballot(jax.tree.map(places, ranked))
-        # NaN has a place in every order: without this a client whose training broke would be counted.
+        # NaN has a place in every order: without this a client whose training broke would be
+        # counted.
         whole = trees.all_finite(local.scores)
         return jax.tree.map(lambda part: jnp.where(whole, part, jnp.nan), vote), None
 
@@ -69,14 +101,24 @@ class EdgePopup:
 
 def score_gradient(task: Supernetwork, scores: Tree, batch: Shard) -> Tree:
     """The straight-through gradient of a batch's loss with respect to the scores."""
-    masks = jax.tree.map(lambda s: score_mask(s, k=task.k, by_magnitude=task.scores != "raw"), scores)
-    gradient = jax.grad(lambda weights: batch_loss(task.inner, weights, batch))(task.subnetwork(masks))
+    masks = jax.tree.map(
+        lambda s: score_mask(s, k=task.k, by_magnitude=task.scores != "raw"), scores
+    )
+    gradient = jax.grad(lambda weights: batch_loss(task.inner, weights, batch))(
+        task.subnetwork(masks)
+    )
     through = jax.tree.map(jnp.multiply, gradient, task.weights)
-    return through if task.scores == "raw" else jax.tree.map(lambda g, s: g * jnp.sign(s), through, scores)
+    return (
+        through
+        if task.scores == "raw"
+        else jax.tree.map(lambda g, s: g * jnp.sign(s), through, scores)
+    )
 
 
 def score_mask(scores: Array, *, k: float, by_magnitude: bool = False) -> Array:
-    """1 for the edges of a layer whose scores (or their magnitudes) are among the highest share k; ties at the border are kept."""
+    """1 for the edges of a layer whose scores (or their magnitudes) are among the highest share k;
+    ties at the border are kept.
+    """
     values = jnp.abs(scores) if by_magnitude else scores
     return (values >= kth_lowest(values, dropped(values.size, k))).astype(jnp.float32)
 
@@ -85,8 +127,9 @@ def frozen(task: Task) -> Supernetwork:
     """The task, which must be one of ranking edges."""
     if not isinstance(task, Supernetwork):
         raise TypeError(
-            f"Edge-popup ranks the edges of a network with frozen weights, but the task is {type(task).__name__}. "
-            "Wrap it: evenly.parts.ranking.supernetwork(task, k=0.5, seed=0)."
+            "Edge-popup ranks the edges of a network with frozen weights, but the task is"
+            f" {type(task).__name__}. Wrap it: evenly.parts.ranking.supernetwork(task, k=0.5,"
+            " seed=0)."
         )
     return task
 
@@ -96,9 +139,11 @@ def frozen(task: Task) -> Supernetwork:
 
 @record
 class RankServer(Server):
-    """Replace the order of edges by the one elected (FRL's VOTE); the previous order has no influence.
+    """Replace the order of edges by the one elected (FRL's VOTE); the previous order has no
+    influence.
 
-    The change that the rule hands on is the sum of the clients' ballots, each counted a whole number of times.
+    The change that the rule hands on is the sum of the clients' ballots, each counted a whole
+    number of times.
     """
 
     def update(self, change: Ballot, state: Tree, model: Tree) -> tuple[Tree, Tree]:
@@ -114,9 +159,11 @@ class GroupVotes(NamedTuple):
 
 @record
 class GroupServer:
-    """E2FL: each group elects its order. The groups, with one vote each, elect the order from which all clients start next.
+    """E2FL: each group elects its order. The groups, with one vote each, elect the order from which
+    all clients start next.
 
-    The state are the groups' places [groups, ...]: of a group that was absent, those it elected last.
+    The state are the groups' places [groups, ...]: of a group that was absent, those it elected
+    last.
     """
 
     groups: int = static()

@@ -38,7 +38,9 @@ class Fraction:
     def init(self, census: Census) -> tuple[int, int]:
         return len(census.examples), self.slots(census)
 
-    def __call__(self, state: tuple[int, int], generator: np.random.Generator) -> tuple[np.ndarray, Any]:
+    def __call__(
+        self, state: tuple[int, int], generator: np.random.Generator
+    ) -> tuple[np.ndarray, Any]:
         registered, slots = state
         return generator.choice(registered, slots, replace=False), state
 
@@ -68,11 +70,14 @@ class Full:
 
 # Parity sampling: prefer clients with many rows of the people that earlier rounds covered less.
 #
-# Brocchi, Master's thesis, University of Genoa, 2023, as Gonfiantini (Master's thesis, University of Genoa, 2026) describes it.
+# Brocchi, Master's thesis, University of Genoa, 2023, as Gonfiantini (Master's thesis, University
+# of Genoa, 2026) describes it.
 
 
 class Registry(NamedTuple):
-    """Clients that the server has observed, and their rows of unprivileged and of all other people."""
+    """Clients that the server has observed, and their rows of unprivileged and of all
+    other people.
+    """
 
     rows: np.ndarray  # [2, clients] training rows of unprivileged people, and of all others
     observed: np.ndarray  # bool [clients]
@@ -82,13 +87,16 @@ class Registry(NamedTuple):
 
 @record
 class Parity:
-    """Sample a share of the clients and, with probability `p`, prefer those with the most rows of the people covered less so far.
+    """Sample a share of the clients and, with probability `p`, prefer those with the most rows of
+    the people covered less so far.
 
-    The server keeps a register of the clients that it has sampled, and sums their rows of unprivileged people and of all others.
-    If the sums are equal, as in the first round, or with probability 1 - p, clients are sampled at random. Otherwise the server takes
-    the clients with the most rows of the side whose sum is smaller, then clients that are not in the register. Ties are broken at
-    random. Each client counts once in the sums, so that they converge to those of the whole federation and the cohort becomes fixed.
-    With `accumulate`, a client counts in every round in which it is sampled, and cohorts follow the rows that were trained on.
+    The server keeps a register of the clients that it has sampled, and sums their rows of
+    unprivileged people and of all others. If the sums are equal, as in the first round, or with
+    probability 1 - p, clients are sampled at random. Otherwise the server takes the clients with
+    the most rows of the side whose sum is smaller, then clients that are not in the register. Ties
+    are broken at random. Each client counts once in the sums, so that they converge to those of the
+    whole federation and the cohort becomes fixed. With `accumulate`, a client counts in every round
+    in which it is sampled, and cohorts follow the rows that were trained on.
 
     Args:
         p: Probability of sampling by parity in a round; 0 is random sampling.
@@ -97,13 +105,23 @@ class Parity:
         prefilled: Whether the register holds all clients from the start.
 
     Raises:
-        ValueError: If a setting is not legal, or the federation has no unprivileged or no privileged rows.
+        ValueError: If a setting is not legal, or the federation has no unprivileged or no
+            privileged rows.
     """
 
-    p: float = static(default=0.5, least=0, most=1, doc="probability of choosing by parity in a round; 0 is random sampling")
+    p: float = static(
+        default=0.5,
+        least=0,
+        most=1,
+        doc="probability of choosing by parity in a round; 0 is random sampling",
+    )
     share: float = static(default=0.7, above=0, most=1, doc="share of the clients in a round")
-    accumulate: bool = static(default=False, doc="whether the sums count a client anew in every round that it is chosen")
-    prefilled: bool = static(default=False, doc="whether the register holds every client from the start")
+    accumulate: bool = static(
+        default=False, doc="whether the sums count a client anew in every round that it is chosen"
+    )
+    prefilled: bool = static(
+        default=False, doc="whether the register holds every client from the start"
+    )
     by_size: bool = static(default=False)
 
     @property
@@ -119,9 +137,12 @@ class Parity:
         observed = np.full(len(census.examples), self.prefilled)
         return Registry(rows, observed, rows[:, observed].sum(1), self.slots(census))
 
-    def __call__(self, state: Registry, generator: np.random.Generator) -> tuple[np.ndarray, Registry]:
+    def __call__(
+        self, state: Registry, generator: np.random.Generator
+    ) -> tuple[np.ndarray, Registry]:
         clients = len(state.observed)
-        cohort = generator.choice(clients, state.slots, replace=False)  # drawn first, so that with p = 0 cohorts equal those of `fraction`
+        # drawn first, so that with p = 0 cohorts equal those of `fraction`
+        cohort = generator.choice(clients, state.slots, replace=False)
         unprivileged, privileged = state.totals
         if generator.random() < self.p and unprivileged != privileged:
             score = np.where(state.observed, state.rows[1 if unprivileged > privileged else 0], -1)
@@ -129,11 +150,15 @@ class Parity:
         observed = state.observed.copy()
         observed[cohort] = True
         counted = cohort if self.accumulate else cohort[~state.observed[cohort]]
-        return cohort, state._replace(observed=observed, totals=state.totals + state.rows[:, counted].sum(1))
+        return cohort, state._replace(
+            observed=observed, totals=state.totals + state.rows[:, counted].sum(1)
+        )
 
 
 def _highest(score: np.ndarray, lots: np.ndarray, slots: int) -> np.ndarray:
-    """Clients with the highest scores, in descending order; ties are ordered by lot. Only the candidates are sorted."""
+    """Clients with the highest scores, in descending order; ties are ordered by lot. Only the
+    candidates are sorted.
+    """
     least = -np.partition(-score, slots - 1)[slots - 1]
     above, equal = np.flatnonzero(score > least), np.flatnonzero(score == least)
     above = above[np.lexsort((lots[above], -score[above]))]
@@ -150,7 +175,8 @@ class Uniform:
     """Sample a fixed number of clients, all with the same probability, without replacement.
 
     Args:
-        clients: Number of clients in a round. A federation with fewer clients takes part as a whole.
+        clients: Number of clients in a round. A federation with fewer clients takes part as a
+            whole.
 
     Raises:
         ValueError: If the number is not a whole number of at least 1.
@@ -169,7 +195,9 @@ class Uniform:
     def init(self, census: Census) -> tuple[int, int]:
         return len(census.examples), self.slots(census)
 
-    def __call__(self, state: tuple[int, int], generator: np.random.Generator) -> tuple[np.ndarray, Any]:
+    def __call__(
+        self, state: tuple[int, int], generator: np.random.Generator
+    ) -> tuple[np.ndarray, Any]:
         registered, slots = state
         return generator.choice(registered, slots, replace=False), state
 
@@ -183,7 +211,9 @@ def at_most(clients: int, census: Census) -> int:
 
 
 class Odds(NamedTuple):
-    """Positions of all training rows in one line, client by client. The owner of a random position is a client drawn by size."""
+    """Positions of all training rows in one line, client by client. The owner of a random position
+    is a client drawn by size.
+    """
 
     rows: np.ndarray  # [clients] number of training rows
     ends: np.ndarray  # float [clients] position at which the rows of each client end
@@ -194,8 +224,9 @@ class Odds(NamedTuple):
 class Weighted:
     """Sample a fixed number of clients in proportion to their training rows, as q-FFL and p-FFL do.
 
-    Without replacement, clients are drawn one after another and the probabilities of the rest are renormalised, as in the authors'
-    code. With replacement, the plain mean of the updates is unbiased, and a client may have two slots.
+    Without replacement, clients are drawn one after another and the probabilities of the rest are
+    renormalised, as in the authors' code. With replacement, the plain mean of the updates is
+    unbiased, and a client may have two slots.
 
     Args:
         clients: Number of clients in a round.
@@ -227,7 +258,8 @@ class Weighted:
         some, slots = int(np.count_nonzero(census.examples)), self.slots(census)
         require(
             some >= (1 if self.replace else slots),
-            f"{slots} clients per round cannot be sampled by size: only {some} of {len(census.examples)} have training rows. Sample fewer.",
+            f"{slots} clients per round cannot be sampled by size: only {some} of"
+            f" {len(census.examples)} have training rows. Sample fewer.",
         )
         return Odds(census.examples, np.cumsum(census.examples, dtype=float), slots)
 
@@ -238,14 +270,17 @@ class Weighted:
 
 
 def _different(odds: Odds, generator: np.random.Generator) -> np.ndarray:
-    """Distinct clients in the order in which they are drawn. A client that was drawn before is replaced by another draw from the rest.
+    """Distinct clients in the order in which they are drawn. A client that was drawn before is
+    replaced by another draw from the rest.
 
-    The draws equal those of NumPy's `choice`, which takes time in proportion to all clients in every round.
+    The draws equal those of NumPy's `choice`, which takes time in proportion to all clients in
+    every round.
     """
     cohort: list[int] = []
     while len(cohort) < odds.slots:
         before = np.sort(np.array(cohort, np.int64))
-        # The rows of these clients are cut out: a position among the rest is shifted by everything that was cut out before it.
+        # The rows of these clients are cut out: a position among the rest is shifted by everything
+        # that was cut out before it.
         cut = np.concatenate([[0], np.cumsum(odds.rows[before])])
         position = generator.random(odds.slots - len(cohort)) * (odds.ends[-1] - cut[-1])
         position += cut[np.searchsorted(odds.ends[before] - cut[1:], position, side="right")]
@@ -255,8 +290,12 @@ def _different(odds: Odds, generator: np.random.Generator) -> np.ndarray:
 
 
 def _owners(odds: Odds, position: np.ndarray) -> np.ndarray:
-    """The client whose row is at each position; a position that was rounded up to the end belongs to the last row."""
-    return np.searchsorted(odds.ends, np.minimum(position, np.nextafter(odds.ends[-1], 0)), side="right")
+    """The client whose row is at each position; a position that was rounded up to the end belongs
+    to the last row.
+    """
+    return np.searchsorted(
+        odds.ends, np.minimum(position, np.nextafter(odds.ends[-1], 0)), side="right"
+    )
 
 
 __all__ = ["SAMPLINGS", "Fraction", "Full", "Parity", "Uniform", "Weighted"]

@@ -1,4 +1,6 @@
-"""Local work of clients: local training, full gradients, personal models, and the reweighing of rows."""
+"""Local work of clients: local training, full gradients, personal models, and the reweighing of
+rows.
+"""
 
 from typing import Any, NamedTuple
 
@@ -15,29 +17,41 @@ from evenly.types import Prepare, Task, Tree
 
 # Transformations of a batch's loss before it is differentiated.
 #
-# PropFair (Zhang et al., "Proportional Fairness in Federated Learning", TMLR 2023) maximises the product of the clients' utilities M -
-# F_k. Each client trains on phi(l) = -log(M - l) of every *batch's* mean loss l, at its current weights; where M - l falls under a
-# small epsilon the logarithm is replaced by l / M.
+# PropFair (Zhang et al., "Proportional Fairness in Federated Learning", TMLR 2023) maximises the
+# product of the clients' utilities M - F_k. Each client trains on phi(l) = -log(M - l) of every
+# *batch's* mean loss l, at its current weights; where M - l falls under a small epsilon the
+# logarithm is replaced by l / M.
 
 Array = jax.Array
 
 
 @record
 class NashBargaining:
-    """phi(l) = -log(1 - l/M) while M - l >= epsilon, else l / M (or l / epsilon with `huber`, which keeps the slope).
+    """phi(l) = -log(1 - l/M) while M - l >= epsilon, else l / M (or l / epsilon with `huber`, which
+    keeps the slope).
 
-    -log(1 - l/M) has the gradient of -log(M - l) and is 0 at l = 0. The paper has no epsilon; 0.2 is the value in the authors' code.
+    -log(1 - l/M) has the gradient of -log(M - l) and is 0 at l = 0. The paper has no epsilon; 0.2
+    is the value in the authors' code.
     """
 
-    M: float = leaf(default=5.0, above=0, doc="baseline utility: must exceed the usual loss; large M tends to FedAvg")
-    epsilon: float = leaf(default=0.2, above=0, doc="where M - loss falls under it, the loss is divided by M instead")
+    M: float = leaf(
+        default=5.0,
+        above=0,
+        doc="baseline utility: must exceed the usual loss; large M tends to FedAvg",
+    )
+    epsilon: float = leaf(
+        default=0.2, above=0, doc="where M - loss falls under it, the loss is divided by M instead"
+    )
     huber: bool = static(default=False, doc="whether the fallback keeps the slope 1 / epsilon")
 
     def __call__(self, loss: Array) -> Array:
         inside = self.M - loss >= self.epsilon
-        # Both branches are differentiated, so the logarithm must not get an argument outside its domain.
+        # Both branches are differentiated, so the logarithm must not get an argument outside its
+        # domain.
         safe = jnp.where(inside, loss, 0.0)
-        return jnp.where(inside, -jnp.log1p(-safe / self.M), loss / (self.epsilon if self.huber else self.M))
+        return jnp.where(
+            inside, -jnp.log1p(-safe / self.M), loss / (self.epsilon if self.huber else self.M)
+        )
 
 
 # Local training: epochs of mini-batch steps on the client's own loss.
@@ -55,9 +69,17 @@ class LocalTraining:
     """Epochs of mini-batch steps from the received model; the vector is trained minus received."""
 
     learning_rate: float = leaf(default=0.1, doc="local step size")
-    epochs: int = static(default=1, least=1, doc="passes over the client's training rows in a round")
-    batch_size: int = static(default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller")
-    mu: float | None = leaf(default=0.0, least=0, doc="strength of FedProx's pull towards the received model; 0 is plain local training")
+    epochs: int = static(
+        default=1, least=1, doc="passes over the client's training rows in a round"
+    )
+    batch_size: int = static(
+        default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller"
+    )
+    mu: float | None = leaf(
+        default=0.0,
+        least=0,
+        doc="strength of FedProx's pull towards the received model; 0 is plain local training",
+    )
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
     shape: NashBargaining | None = None
@@ -77,7 +99,9 @@ class LocalTraining:
     def step(self, task: Task, received: Tree, local: LocalState, batch: Shard) -> LocalState:
         gradient = jax.grad(lambda model: self._objective(task, model, batch).sum())(local.model)
         if self.mu is not None:
-            gradient = jax.tree.map(lambda g, v, w: g + self.mu * (v - w), gradient, local.model, received)
+            gradient = jax.tree.map(
+                lambda g, v, w: g + self.mu * (v - w), gradient, local.model, received
+            )
         return LocalState(*self._optimiser().update(gradient, local.optimiser, local.model))
 
     def finish(self, task: Task, received: Tree, local: LocalState) -> tuple[Tree, Tree]:
@@ -87,7 +111,9 @@ class LocalTraining:
         return model
 
     def simplified(self) -> "LocalTraining":
-        """The same work without the pull if it is 0, so that a program does not read the received model in every step."""
+        """The same work without the pull if it is 0, so that a program does not read the received
+        model in every step.
+        """
         return replace(self, mu=None) if self.mu == 0 else self
 
     def _objective(self, task: Task, model: Tree, batch: Shard) -> jax.Array:
@@ -95,13 +121,19 @@ class LocalTraining:
         return loss if self.shape is None else self.shape(loss)
 
     def _optimiser(self) -> Optimiser:
-        return Optimiser(learning_rate=self.learning_rate, kind=self.optimiser, options=self.options)
+        return Optimiser(
+            learning_rate=self.learning_rate, kind=self.optimiser, options=self.options
+        )
 
 
 def batch_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
     """Mean (or sum) of a batch's weighted losses plus the penalty: a scalar, or one per run."""
     total = summed_loss(task, params, batch)
-    return total / jnp.maximum(batch.mask.sum(), 1.0) + task.penalty(params) if task.reduction == "mean" else total + task.penalty(params)
+    return (
+        total / jnp.maximum(batch.mask.sum(), 1.0) + task.penalty(params)
+        if task.reduction == "mean"
+        else total + task.penalty(params)
+    )
 
 
 def summed_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
@@ -110,7 +142,8 @@ def summed_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
     return (losses * over_runs(counted, losses)).sum(0)
 
 
-# One full-batch gradient step: the client's gradient at the received model, times the learning rate.
+# One full-batch gradient step: the client's gradient at the received model, times the learning
+# rate.
 
 
 class Gathered(NamedTuple):
@@ -122,7 +155,8 @@ class Gathered(NamedTuple):
 
 @record
 class FullGradient:
-    """The vector is -learning_rate times the gradient of the client's loss over all its training rows.
+    """The vector is -learning_rate times the gradient of the client's loss over all its training
+    rows.
 
     Rows are read in batches only to bound memory; the result does not depend on their size.
     """
@@ -146,7 +180,12 @@ class FullGradient:
     def finish(self, task: Task, received: Tree, local: Gathered) -> tuple[Tree, Tree]:
         rows = jnp.maximum(local.examples, 1.0) if task.reduction == "mean" else 1.0
         penalty = jax.grad(lambda model: jnp.sum(jnp.asarray(task.penalty(model))))(received)
-        return jax.tree.map(lambda g, p: -self.learning_rate * (g / rows + p), local.gradient, penalty), None
+        return (
+            jax.tree.map(
+                lambda g, p: -self.learning_rate * (g / rows + p), local.gradient, penalty
+            ),
+            None,
+        )
 
     def deploy(self, model: Tree, memory: Tree) -> Tree:
         return model
@@ -164,16 +203,26 @@ class Both(NamedTuple):
 
 @record
 class PersonalTraining:
-    """Train the shared model and, with the same batches, a personal model that is pulled towards the received model.
+    """Train the shared model and, with the same batches, a personal model that is pulled towards
+    the received model.
 
-    Ditto's step for the personal model v, with the received model w, is v <- v - rate (grad F_k(v) + pull (v - w)). It equals
-    FedProx's step, but starts from the client's own v. A local optimiser moves both models and is reset in every round.
+    Ditto's step for the personal model v, with the received model w, is v <- v - rate (grad F_k(v)
+    + pull (v - w)). It equals FedProx's step, but starts from the client's own v. A local optimiser
+    moves both models and is reset in every round.
     """
 
     learning_rate: float = leaf(default=0.1, doc="local step size, of both models")
-    pull: float = leaf(default=1.0, least=0, doc="lambda: 0 trains personal models alone, large values tie them to the shared one")
-    epochs: int = static(default=1, least=1, doc="passes over the client's training rows in a round")
-    batch_size: int = static(default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller")
+    pull: float = leaf(
+        default=1.0,
+        least=0,
+        doc="lambda: 0 trains personal models alone, large values tie them to the shared one",
+    )
+    epochs: int = static(
+        default=1, least=1, doc="passes over the client's training rows in a round"
+    )
+    batch_size: int = static(
+        default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller"
+    )
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
     max_steps: int = static(default=0, least=0, doc="local steps in a round at most; 0 is no limit")
@@ -191,7 +240,10 @@ class PersonalTraining:
 
     def step(self, task: Task, received: Tree, local: Both, batch: Shard) -> Both:
         shared, personal = self._training(None), self._training(self.pull)
-        return Both(shared.step(task, received, local.shared, batch), personal.step(task, received, local.personal, batch))
+        return Both(
+            shared.step(task, received, local.shared, batch),
+            personal.step(task, received, local.personal, batch),
+        )
 
     def finish(self, task: Task, received: Tree, local: Both) -> tuple[Tree, Tree]:
         vector, _ = self._training(None).finish(task, received, local.shared)
@@ -212,14 +264,19 @@ class PersonalTraining:
 
 @record
 class TrainingAlone:
-    """Continue training the client's own model, which starts from the common initial model. The vector is zero.
+    """Continue training the client's own model, which starts from the common initial model. The
+    vector is zero.
 
     A local optimiser is reset in every round, as in federated training.
     """
 
     learning_rate: float = leaf(default=0.1, doc="local step size")
-    epochs: int = static(default=1, least=1, doc="passes over the client's training rows in a round")
-    batch_size: int = static(default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller")
+    epochs: int = static(
+        default=1, least=1, doc="passes over the client's training rows in a round"
+    )
+    batch_size: int = static(
+        default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller"
+    )
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
     max_steps: int = static(default=0, least=0, doc="local steps in a round at most; 0 is no limit")
@@ -238,9 +295,13 @@ class TrainingAlone:
         return self._training().step(task, local.model, local, batch)
 
     def finish(self, task: Task, received: Tree, local: LocalState) -> tuple[Tree, Tree]:
-        # NaN marks a client whose training diverged: it is counted as excluded and keeps its previous model.
+        # NaN marks a client whose training diverged: it is counted as excluded and keeps its
+        # previous model.
         nothing = jnp.where(trees.all_finite(local.model), 0.0, jnp.nan)
-        return jax.tree.map(lambda m: jnp.zeros_like(m) + nothing.astype(m.dtype), received), local.model
+        return (
+            jax.tree.map(lambda m: jnp.zeros_like(m) + nothing.astype(m.dtype), received),
+            local.model,
+        )
 
     def deploy(self, model: Tree, memory: Tree) -> Tree:
         return memory
@@ -254,17 +315,20 @@ class TrainingAlone:
 
 # Rows reweighed once, so that on every client label and group are independent.
 #
-# Kamiran, Calders, "Data preprocessing techniques for classification without discrimination", Knowledge and Information Systems 2012;
-# used in federated learning as "local debiasing" (Gonfiantini, Master's thesis, University of Genoa, 2026).
+# Kamiran, Calders, "Data preprocessing techniques for classification without discrimination",
+# Knowledge and Information Systems 2012; used in federated learning as "local debiasing"
+# (Gonfiantini, Master's thesis, University of Genoa, 2026).
 
 
 @record
 class Reweigh:
-    """Weight a row of group a and label y by P(a) P(y) / P(a, y) in its client's loss, from the client's own counts.
+    """Weight a row of group a and label y by P(a) P(y) / P(a, y) in its client's loss, from the
+    client's own counts.
 
-    Among the weighted rows, group and label are then independent, and each is as frequent as before. The loss of a batch is
-    still divided by its number of rows. Sizes, reported losses and evaluation are not weighted. If a client lacks a combination of
-    group and label, the weights of the other rows sum to less than the number of rows, unless `rescale` is set.
+    Among the weighted rows, group and label are then independent, and each is as frequent as
+    before. The loss of a batch is still divided by its number of rows. Sizes, reported losses and
+    evaluation are not weighted. If a client lacks a combination of group and label, the weights of
+    the other rows sum to less than the number of rows, unless `rescale` is set.
 
     Args:
         rescale: Whether to scale a client's weights to a mean of 1.
@@ -278,7 +342,9 @@ class Reweigh:
         [0.75, 0.75, 1.5, 0.5]
     """
 
-    rescale: bool = static(default=False, doc="whether a client's weights are scaled to a mean of 1")
+    rescale: bool = static(
+        default=False, doc="whether a client's weights are scaled to a mean of 1"
+    )
     cap: float = static(default=0.0, least=0, doc="no row counts more than this; 0 is no limit")
 
     def weights(self, y: np.ndarray, group: np.ndarray) -> np.ndarray:

@@ -22,6 +22,7 @@ def write_report(comparison: Comparison, path: str | Path, *, least: int = 0) ->
     Raises:
         ValueError: If there are no runs, if runs have different clients, or if `least` is negative.
     """
-    from evenly.report import page  # Altair is slow to import; a table on the terminal does not need it
+    # Altair is slow to import; a table on the terminal does not need it
+    from evenly.report import page
 
     return page.write_report(comparison, path, least=least)

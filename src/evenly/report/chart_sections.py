@@ -8,10 +8,23 @@ import numpy as np
 from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import EVERY_METRIC, METRICS
-from evenly.report.charts.accuracy import accuracy_span, distribution, gini_of, lorenz_chart, named_accuracy, named_influence
+from evenly.report.charts.accuracy import (
+    accuracy_span,
+    distribution,
+    gini_of,
+    lorenz_chart,
+    named_accuracy,
+    named_influence,
+)
 from evenly.report.charts.convergence import convergence
 from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, front_chart, points
-from evenly.report.charts.weights import influence_chart, weigh_losses, weighing_chart, weight_history, weight_history_chart
+from evenly.report.charts.weights import (
+    influence_chart,
+    weigh_losses,
+    weighing_chart,
+    weight_history,
+    weight_history_chart,
+)
 from evenly.report.focus import Focus
 from evenly.report.html import (
     ChartFigure,
@@ -42,18 +55,22 @@ from evenly.report.values import (
     over_seeds,
 )
 
-# The section on what fairness costs: the front of accuracy and a measure of fairness, and who is on it in words.
+# The section on what fairness costs: the front of accuracy and a measure of fairness, and who is on
+# it in words.
 
 NAME = "chart-front"
 CAPTION = (
-    "The line joins the methods that no other method beats in both accuracy and fairness (filled marks). Hollow and grey marks are "
-    "beaten: another method is at least as accurate and as fair, and better in one of the two. Methods are compared by their means over "
-    "seeds, so a method close to the line may be as good."
+    "The line joins the methods that no other method beats in both accuracy and fairness (filled"
+    " marks). Hollow and grey marks are beaten: another method is at least as accurate and as fair,"
+    " and better in one of the two. Methods are compared by their means over seeds, so a method"
+    " close to the line may be as good."
 )
 
 
 def front_section(values: Values, focus: Focus, lines: str) -> Charts:
-    """The section on accuracy against fairness; empty if no measure of fairness is defined. `lines` explains the lines of the marks."""
+    """The section on accuracy against fairness; empty if no measure of fairness is defined. `lines`
+    explains the lines of the marks.
+    """
     measures = defined_metrics(values, (*CLIENT_MEASURES, *GROUP_MEASURES))
     if not measures:
         return Charts({}, {})
@@ -63,14 +80,25 @@ def front_section(values: Values, focus: Focus, lines: str) -> Charts:
         NAME,
         front_chart(values, first, focus.series),
         f"{CAPTION}{lines}",
-        variants={name: front_chart(values, metric, focus.series) for name, metric in variants.items()},
+        variants={
+            name: front_chart(values, metric, focus.series) for name, metric in variants.items()
+        },
         filtered=True,
         heading="Accuracy and fairness",
     )
-    titles = {name: sentence_case(EVERY_METRIC[metric].title) for name, metric in {"": first, **variants}.items()}
+    titles = {
+        name: sentence_case(EVERY_METRIC[metric].title)
+        for name, metric in {"": first, **variants}.items()
+    }
     switch = switch_html("Fairness measured by", [figure], titles)
     legend = legend_of(focus.series, others=len(focus.series) < len(values))
-    body = section("tradeoff", "What does fairness cost?", legend, figure_html(figure, switch), _listed(values, measures))
+    body = section(
+        "tradeoff",
+        "What does fairness cost?",
+        legend,
+        figure_html(figure, switch),
+        _listed(values, measures),
+    )
     return Charts({"tradeoff": body}, specs_of([figure]))
 
 
@@ -78,12 +106,23 @@ def _listed(values: Values, measures: Sequence[str]) -> Html:
     """A table of the methods on the front, for each measure of fairness."""
     rows = []
     for metric in measures:
-        front = sorted((point for point in points(values, metric) if point.front), key=lambda point: point.accuracy)
-        names = [element("li", None, f"{p.label}: {format_value(p.measure, EVERY_METRIC[metric])} at {p.accuracy:.1f} %") for p in front]
+        front = sorted(
+            (point for point in points(values, metric) if point.front),
+            key=lambda point: point.accuracy,
+        )
+        names = [
+            element(
+                "li",
+                None,
+                f"{p.label}: {format_value(p.measure, EVERY_METRIC[metric])} at {p.accuracy:.1f} %",
+            )
+            for p in front
+        ]
         rows.append((sentence_case(EVERY_METRIC[metric].title), element("ul", None, *names)))
     columns = [Column("Measure"), Column("Not beaten in both, from the least accurate", words=True)]
     return details(
-        "Who is on the front, for every measure", grid("Each method's measure, and its accuracy; means over seeds.", columns, rows)
+        "Who is on the front, for every measure",
+        grid("Each method's measure, and its accuracy; means over seeds.", columns, rows),
     )
 
 
@@ -93,17 +132,24 @@ VALIDATION = "On the clients' validation rows: no client has test rows of its ow
 AXES = {"": "rounds of training", "bytes": "bytes that all clients sent and received"}
 
 
-def chart_sections(comparison: Comparison, clients: Comparison, values: Values, focus: Focus) -> Charts:
+def chart_sections(
+    comparison: Comparison, clients: Comparison, values: Values, focus: Focus
+) -> Charts:
     """All chart sections, in reading order.
 
-    `values` holds the metrics of clients and, if there are groups, of groups. `clients` holds the same results as `comparison`
-    without
-    hidden clients.
+    `values` holds the metrics of clients and, if there are groups, of groups. `clients` holds the
+    same results as `comparison` without hidden clients.
     """
-    if not any(np.isfinite(seed["average"]) for seeds in values.values() for seed in seeds.values()):
+    if not any(
+        np.isfinite(seed["average"]) for seeds in values.values() for seed in seeds.values()
+    ):
         return Charts({}, {})
     built = [
-        _named(clients, values, focus) if _few(comparison, focus) else _distribution(clients, focus, len(values)),
+        (
+            _named(clients, values, focus)
+            if _few(comparison, focus)
+            else _distribution(clients, focus, len(values))
+        ),
         front_section(values, focus, _lines(comparison, "Lines")),
         _rounds(clients, focus, len(values)),
         _influence(comparison, focus, len(values)),
@@ -114,7 +160,9 @@ def chart_sections(comparison: Comparison, clients: Comparison, values: Values, 
 
 
 def _lines(comparison: Comparison, word: str) -> str:
-    return f" {word} reach from the lowest seed to the highest." if len(comparison.seeds) > 1 else ""
+    return (
+        f" {word} reach from the lowest seed to the highest." if len(comparison.seeds) > 1 else ""
+    )
 
 
 def _few(comparison: Comparison, focus: Focus) -> bool:
@@ -125,27 +173,52 @@ def _few(comparison: Comparison, focus: Focus) -> bool:
 def _named(comparison: Comparison, values: Values, focus: Focus) -> Charts:
     average = over_seeds(values, focus.baseline, "average").mean
     caption = (
-        f"One line per client, the one that {focus.baseline} serves worst on top; a mark for each method, means over seeds. The dashed "
-        f"line is the average over all rows under {focus.baseline}. Each client's figures are under “Worst-served clients”."
+        f"One line per client, the one that {focus.baseline} serves worst on top; a mark for each"
+        " method, means over seeds. The dashed line is the average over all rows under"
+        f" {focus.baseline}. Each client's figures are under “Worst-served clients”."
     )
     chart = named_accuracy(comparison, focus.series, focus.split, focus.hidden, average)
     figure = ChartFigure("chart-clients", chart, caption)
-    parts = [*_notes(focus, len(values), by_client=True), legend_of(focus.series, others=False), figure_html(figure)]
-    return Charts({"distribution": section("distribution", "How evenly are the clients served?", *parts)}, specs_of([figure]))
+    parts = [
+        *_notes(focus, len(values), by_client=True),
+        legend_of(focus.series, others=False),
+        figure_html(figure),
+    ]
+    return Charts(
+        {"distribution": section("distribution", "How evenly are the clients served?", *parts)},
+        specs_of([figure]),
+    )
 
 
 def _distribution(comparison: Comparison, focus: Focus, methods: int) -> Charts:
     span = accuracy_span(comparison, focus.series, focus.split)
-    part = "" if (span.low, span.high) == (0, 100) else f" The axis shows {span.low} to {span.high} % only."
-    caption = (
-        f"Bars count the clients in each step of {span.step} {'point' if span.step == 1 else 'points'} (mean over seeds); dots are single "
-        "clients. The solid line is the mean of all clients, the dashed line that of the worst-served 10 %. The narrower and the further "
-        f"right, the better.{part}"
+    part = (
+        ""
+        if (span.low, span.high) == (0, 100)
+        else f" The axis shows {span.low} to {span.high} % only."
     )
-    spread = ChartFigure("chart-distribution", distribution(comparison, focus.series, focus.split, focus.hidden), caption)
+    caption = (
+        f"Bars count the clients in each step of {span.step}"
+        f" {'point' if span.step == 1 else 'points'} (mean over seeds); dots are single clients."
+        " The solid line is the mean of all clients, the dashed line that of the worst-served 10"
+        f" %. The narrower and the further right, the better.{part}"
+    )
+    spread = ChartFigure(
+        "chart-distribution",
+        distribution(comparison, focus.series, focus.split, focus.hidden),
+        caption,
+    )
     curve = _lorenz(comparison, focus)
     # Names stand inside the distribution; the curves need the legend.
-    later = [element("div", {"class": "later"}, legend_of(focus.series, others=False), figure_html(curve))] if curve else []
+    later = (
+        [
+            element(
+                "div", {"class": "later"}, legend_of(focus.series, others=False), figure_html(curve)
+            )
+        ]
+        if curve
+        else []
+    )
     parts = [*_notes(focus, methods, by_client=True), figure_html(spread), *later]
     body = section("distribution", "How evenly are the clients served?", *parts)
     return Charts({"distribution": body}, specs_of([spread, *([curve] if curve else [])]))
@@ -158,8 +231,9 @@ def _lorenz(comparison: Comparison, focus: Focus) -> ChartFigure | None:
     if not known or comparison.federation.clients < 2:
         return None
     caption = (
-        "On the dashed line every client would be served alike; the further a curve hangs below it, the less the worst-served clients get. "
-        f"Twice the area between them is the Gini coefficient, mean over seeds: {known}."
+        "On the dashed line every client would be served alike; the further a curve hangs below"
+        " it, the less the worst-served clients get. Twice the area between them is the Gini"
+        f" coefficient, mean over seeds: {known}."
     )
     return ChartFigure("chart-lorenz", lorenz_chart(comparison, focus.series, focus.split), caption)
 
@@ -177,14 +251,28 @@ def _rounds(comparison: Comparison, focus: Focus, methods: int) -> Charts:
             f"chart-rounds-{metric}",
             convergence(comparison, metric, labels, focus.split),
             text,
-            variants={"bytes": convergence(comparison, metric, labels, focus.split, "bytes")} if costs else {},
+            variants=(
+                {"bytes": convergence(comparison, metric, labels, focus.split, "bytes")}
+                if costs
+                else {}
+            ),
             heading=sentence_case(METRICS[metric].title),
         )
         for metric, text in captions.items()
     ]
     switch = [switch_html("Drawn against", figures, AXES)] if costs else []
-    note = "Bytes include all clients that are sampled in a round, also those that drop out." if costs else ""
-    parts = [*_notes(focus, methods, by_client=True), *switch, *_soft(note), legend_of(labels, others=False), _grid(figures)]
+    note = (
+        "Bytes include all clients that are sampled in a round, also those that drop out."
+        if costs
+        else ""
+    )
+    parts = [
+        *_notes(focus, methods, by_client=True),
+        *switch,
+        *_soft(note),
+        legend_of(labels, others=False),
+        _grid(figures),
+    ]
     return Charts({"rounds": section("rounds", "How did it develop?", *parts)}, specs_of(figures))
 
 
@@ -199,26 +287,52 @@ def _influence(comparison: Comparison, focus: Focus, methods: int) -> Charts:
     if over is not None:
         figure, titles = over
         figures.append(figure)
-        later = [element("div", {"class": "later"}, figure_html(figure, switch_html("Method", [figure], titles)))]
-    parts = [*_notes(focus, methods), legend_of(focus.series, others=False), figure_html(whole), *later]
-    return Charts({"influence": section("influence", "Who shaped the model?", *parts)}, specs_of(figures))
+        later = [
+            element(
+                "div",
+                {"class": "later"},
+                figure_html(figure, switch_html("Method", [figure], titles)),
+            )
+        ]
+    parts = [
+        *_notes(focus, methods),
+        legend_of(focus.series, others=False),
+        figure_html(whole),
+        *later,
+    ]
+    return Charts(
+        {"influence": section("influence", "Who shaped the model?", *parts)}, specs_of(figures)
+    )
 
 
 def _history(comparison: Comparison, focus: Focus) -> tuple[ChartFigure, dict[str, str]] | None:
-    """The weights over the rounds: the leading method first, the others behind a list of choices."""
+    """The weights over the rounds: the leading method first, the others behind a list of
+    choices.
+    """
     order = [focus.lead, *(label for label in focus.series if label != focus.lead)]
-    found = {label: history for label in order if (history := weight_history(comparison, label, focus.hidden)) is not None}
+    found = {
+        label: history
+        for label in order
+        if (history := weight_history(comparison, label, focus.hidden)) is not None
+    }
     if not found:
         return None
     charts = {label: weight_history_chart(history, label) for label, history in found.items()}
     first, *rest = charts
     names = {label: f"{i}-{_file_name(label)}" for i, label in enumerate(rest, start=2)}
     caption = (
-        "Rows are clients by their number of training rows, the largest on top. The area of a square is their share of the weight in these "
-        "rounds, mean over seeds. If the squares of a row are equally large, the influence of these clients did not change."
+        "Rows are clients by their number of training rows, the largest on top. The area of a"
+        " square is their share of the weight in these rounds, mean over seeds. If the squares of a"
+        " row are equally large, the influence of these clients did not change."
     )
     variants = {names[label]: charts[label] for label in rest}
-    figure = ChartFigure("chart-influence-rounds", charts[first], caption, variants=variants, heading="Who counted when")
+    figure = ChartFigure(
+        "chart-influence-rounds",
+        charts[first],
+        caption,
+        variants=variants,
+        heading="Who counted when",
+    )
     return figure, {"": first, **{names[label]: label for label in rest}}
 
 
@@ -228,17 +342,26 @@ def _file_name(label: str) -> str:
 
 def _influence_words(comparison: Comparison, focus: Focus, *, few: bool) -> str:
     caption = (
-        "Above the dashed line a client counted for more than its share of the training rows, below it for less. "
-        "A client that was never sampled has weight 0. Mean over seeds; square-root axes."
+        "Above the dashed line a client counted for more than its share of the training rows, below"
+        " it for less. A client that was never sampled has weight 0. Mean over seeds; square-root"
+        " axes."
     )
     if few:
         caption = (
-            "The vertical stroke is a client's share of the training rows. A mark to its right means that the client counted for more than "
-            "its share of rows under that method. A client that was never sampled has weight 0. Mean over seeds; the largest client on top."
+            "The vertical stroke is a client's share of the training rows. A mark to its right"
+            " means that the client counted for more than its share of rows under that method. A"
+            " client that was never sampled has weight 0. Mean over seeds; the largest client on"
+            " top."
         )
-    absent = [label for label in focus.series if not np.isfinite(influence(comparison, label).weight).all()]
+    absent = [
+        label
+        for label in focus.series
+        if not np.isfinite(influence(comparison, label).weight).all()
+    ]
     if absent:
-        caption += f" Not drawn, because there are no weights of a single model: {', '.join(absent)}."
+        caption += (
+            f" Not drawn, because there are no weights of a single model: {', '.join(absent)}."
+        )
     idle = "".join(f" {words}" for words in idle_words(comparison, focus.series))
     return caption + _effective(comparison, focus) + _fallbacks(comparison, focus) + idle
 
@@ -246,38 +369,59 @@ def _influence_words(comparison: Comparison, focus: Focus, *, few: bool) -> str:
 def _effective(comparison: Comparison, focus: Focus) -> str:
     found = {label: mean_effective_clients(comparison, label) for label in focus.series}
     known = [f"{label}: {number:.3g}" for label, number in found.items() if np.isfinite(number)]
-    return f" Effective number of clients per round (1 / Σa², mean over rounds): {'; '.join(known)}." if known else ""
+    return (
+        f" Effective number of clients per round (1 / Σa², mean over rounds): {'; '.join(known)}."
+        if known
+        else ""
+    )
 
 
 def _fallbacks(comparison: Comparison, focus: Focus) -> str:
-    """How often a method that weighs clients by group metrics, such as FairFed, had to use the accuracy instead."""
+    """How often a method that weighs clients by group metrics, such as FairFed, had to use the
+    accuracy instead.
+    """
     found = {label: count_events(comparison, label, "fallbacks") for label in focus.series}
     return "".join(
-        f" Under {label}, in {times:,} of {of:,} client-rounds a client lacked one of the groups; its accuracy gap was used instead."
+        f" Under {label}, in {times:,} of {of:,} client-rounds a client lacked one of the groups;"
+        " its accuracy gap was used instead."
         for label, (times, of) in found.items()
         if times
     )
 
 
 def _weighing(comparison: Comparison, focus: Focus) -> Charts:
-    losses = np.mean([run.trace.losses[-1, SPLITS.index("train")] for run in comparison.of(focus.baseline)], axis=0).astype(np.float64)
+    losses = np.mean(
+        [run.trace.losses[-1, SPLITS.index("train")] for run in comparison.of(focus.baseline)],
+        axis=0,
+    ).astype(np.float64)
     losses = losses[np.isfinite(losses) & (losses >= 0)]
     if len(losses) < 2 or losses.min() == losses.max():
         return Charts({}, {})  # equal losses are weighed alike by all of them
     found = weigh_losses(losses)
     means = "; ".join(f"{weighed.name}: {weighed.mean:.3g}" for weighed in found)
     caption = (
-        f"The clients' training losses at the end of {focus.baseline} (mean over seeds), and how much each method's objective would weigh "
-        "their gradients there. Nothing is trained for this chart, and client sizes are ignored. AFL considers only the "
-        f"worst client. The mean of the losses that each method minimises: {means}."
+        f"The clients' training losses at the end of {focus.baseline} (mean over seeds), and how"
+        " much each method's objective would weigh their gradients there. Nothing is trained for"
+        " this chart, and client sizes are ignored. AFL considers only the worst client. The mean"
+        f" of the losses that each method minimises: {means}."
     )
     figure = ChartFigure("chart-weighing", weighing_chart(losses), caption)
     legend = legend_of([weighed.name for weighed in found], others=False)
-    return Charts({"weighing": section("weighing", "Whom would each method favour?", legend, figure_html(figure))}, specs_of([figure]))
+    return Charts(
+        {
+            "weighing": section(
+                "weighing", "Whom would each method favour?", legend, figure_html(figure)
+            )
+        },
+        specs_of([figure]),
+    )
 
 
 def _notes(focus: Focus, methods: int, *, by_client: bool = False) -> list[Html]:
-    few = f"Drawn here: {len(focus.series)} of {methods} methods, the baseline and those that do best."
+    few = (
+        f"Drawn here: {len(focus.series)} of {methods} methods, the baseline and those that do"
+        " best."
+    )
     notes = _soft(few) if len(focus.series) < methods else []
     return notes + (_soft(VALIDATION) if by_client and focus.split == "valid" else [])
 

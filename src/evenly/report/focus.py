@@ -1,4 +1,6 @@
-"""Which methods a report talks about: what others are compared with, which one leads, and which are drawn in colour."""
+"""Which methods a report talks about: what others are compared with, which one leads, and which are
+drawn in colour.
+"""
 
 from functools import partial
 from typing import NamedTuple
@@ -15,22 +17,29 @@ MOST_SERIES = 8  # more colours and shapes cannot be told apart
 
 
 class Focus(NamedTuple):
-    """The methods and rows that a report emphasises. `lead` is the baseline if there is no other method."""
+    """The methods and rows that a report emphasises. `lead` is the baseline if there is no other
+    method.
+    """
 
     baseline: str
     lead: str
-    lead_split: str  # the split that chose the lead: "valid", "test", or "" where there was nothing to choose
+    # the split that chose the lead: "valid", "test", or "" where there was nothing to choose
+    lead_split: str
     series: tuple[str, ...]  # in the order of the comparison
     split: str = "test"  # the rows that clients are compared on
-    least_eod: str = ""  # the method with the least |EOD| on the rows that groups are shown on; "" where there are no groups
+    # the method with the least |EOD| on the rows that groups are shown on; "" where there are no
+    # groups
+    least_eod: str = ""
     least: int = 0  # what rests on fewer people is hidden
     hidden: frozenset[int] = frozenset()  # clients that are therefore not named
 
 
 def choose_focus(comparison: Comparison, values: Values, least: int = 0) -> Focus:
-    """Use the first method as the baseline, and lead with the method that serves the worst 10 % best on validation rows.
+    """Use the first method as the baseline, and lead with the method that serves the worst 10 %
+    best on validation rows.
 
-    Selecting the lead on test rows would favour it, so they are used only if there are no validation rows.
+    Selecting the lead on test rows would favour it, so they are used only if there are no
+    validation rows.
     """
     labels = comparison.labels
     baseline, *others = labels
@@ -52,7 +61,9 @@ def _least_eod(comparison: Comparison, values: Values, least: int) -> str:
 
 def best_of(values: Values, labels: list[str], metric: str) -> str:
     """The label with the best mean. Ties are broken by accuracy, then by order."""
-    return max(labels, key=lambda label: (_rank(values, metric, label), _rank(values, "average", label)))
+    return max(
+        labels, key=lambda label: (_rank(values, metric, label), _rank(values, "average", label))
+    )
 
 
 def _rank(values: Values, metric: str, label: str) -> float:
@@ -67,7 +78,12 @@ def _defined(values: Values, labels: list[str]) -> bool:
 def _series(values: Values, labels: list[str], first: list[str]) -> tuple[str, ...]:
     if len(labels) <= MOST_SERIES:
         return tuple(labels)
-    winners = [best_of(values, labels, metric) for metric in ("average", "worst10", "variance_true", "variance")]
-    ranked = dict.fromkeys([*first, *winners, *sorted(labels, key=partial(_rank, values, "worst10"), reverse=True)])
+    winners = [
+        best_of(values, labels, metric)
+        for metric in ("average", "worst10", "variance_true", "variance")
+    ]
+    ranked = dict.fromkeys(
+        [*first, *winners, *sorted(labels, key=partial(_rank, values, "worst10"), reverse=True)]
+    )
     kept = set(list(ranked)[:MOST_SERIES])
     return tuple(label for label in labels if label in kept)

@@ -1,4 +1,6 @@
-"""The section on groups: who is compared with whom, the metrics per method, the rates per group, and each attribute."""
+"""The section on groups: who is compared with whom, the metrics per method, the rates per group,
+and each attribute.
+"""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -50,18 +52,37 @@ from evenly.types import Trace
 
 MAIN = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff", "worst_accuracy")
 FURTHER = {  # a table each: more columns than these do not fit
-    "The two sides, with a sign and without.": ("spd", "eod", "aod", "f1_diff", "acc_diff_abs", "f1_diff_abs", "odds_diff"),
-    "Single groups: the best against the worst.": ("spd_range", "eod_range", "odds_range", "acc_range", "worst_tpr", "worst_selection"),
+    "The two sides, with a sign and without.": (
+        "spd",
+        "eod",
+        "aod",
+        "f1_diff",
+        "acc_diff_abs",
+        "f1_diff_abs",
+        "odds_diff",
+    ),
+    "Single groups: the best against the worst.": (
+        "spd_range",
+        "eod_range",
+        "odds_range",
+        "acc_range",
+        "worst_tpr",
+        "worst_selection",
+    ),
     "Scores and shares.": ("precision", "fas_abs", "fas_thesis", "representation"),
 }
 MOST_COLUMNS = 7
 DRAWN = ("accuracy", "selection_rate", "tpr")
 MOST_LISTED = 40
-UNITS = "Shares in percent, differences between groups as fractions: unprivileged minus privileged, both pooled. "
+UNITS = (
+    "Shares in percent, differences between groups as fractions: unprivileged minus privileged,"
+    " both pooled. "
+)
 RESAMPLED = "One seed; below each value the 95 % interval from resampling clients. "
 FEW_CLIENTS = (
-    f"One seed; below each value the 95 % interval from resampling people, since fewer than {LEAST_CLIENTS} clients are too few to "
-    "resample: it says nothing of how other clients would fare. "
+    "One seed; below each value the 95 % interval from resampling people, since fewer than"
+    f" {LEAST_CLIENTS} clients are too few to resample: it says nothing of how other clients would"
+    " fare. "
 )
 
 TOGETHER = "A model can be even over each attribute and not over all together."
@@ -75,11 +96,18 @@ def group_section(comparison: Comparison, focus: Focus) -> Charts:
     if not found or not any(_tested(run.trace, split) for run in comparison.runs):
         return Charts({}, {})
     whole, *attributes = found
-    views = [_view(comparison, focus, split, grouping, number) for number, grouping in enumerate(attributes, start=1)]
+    views = [
+        _view(comparison, focus, split, grouping, number)
+        for number, grouping in enumerate(attributes, start=1)
+    ]
     views.append(_view(comparison, focus, split, whole, crossed=bool(attributes)))
     wanted = comparison.federation.labels[comparison.federation.favourable]
     about = definitions([("Favourable label", wanted), ("Measured on", _on(comparison, split))])
-    parts = [about, legend_of(focus.series, others=False), *(part for view in views for part in view.parts)]
+    parts = [
+        about,
+        legend_of(focus.series, others=False),
+        *(part for view in views for part in view.parts),
+    ]
     specs = specs_of([figure for view in views for figure in view.figures])
     return Charts({"groups": section("groups", "How are the groups served?", *parts)}, specs)
 
@@ -91,9 +119,18 @@ class _SectionView(NamedTuple):
     figures: list[ChartFigure]
 
 
-def _view(comparison: Comparison, focus: Focus, split: str, grouping: Grouping, number: int = 0, *, crossed: bool = False) -> _SectionView:
-    """One grouping: its sides, a summary, the metrics, and the rates of every group. Attributes are numbered from 1; 0 is the
-    groups."""
+def _view(
+    comparison: Comparison,
+    focus: Focus,
+    split: str,
+    grouping: Grouping,
+    number: int = 0,
+    *,
+    crossed: bool = False,
+) -> _SectionView:
+    """One grouping: its sides, a summary, the metrics, and the rates of every group. Attributes are
+    numbered from 1; 0 is the groups.
+    """
     hidden = hidden_groups(comparison, split, focus.least, grouping.attribute)
     values = group_values(comparison, grouping, split, hidden.withheld)
     rates = _rates(comparison, grouping, focus.series, split, hidden)
@@ -102,7 +139,12 @@ def _view(comparison: Comparison, focus: Focus, split: str, grouping: Grouping, 
     parts = [
         *([element("h3", {"class": "later"}, head)] if crossed or number else []),
         *([paragraph(TOGETHER, "soft")] if crossed else []),
-        definitions([("Unprivileged", _names(grouping, unprivileged=True)), ("Privileged", _names(grouping, unprivileged=False))]),
+        definitions(
+            [
+                ("Unprivileged", _names(grouping, unprivileged=True)),
+                ("Privileged", _names(grouping, unprivileged=False)),
+            ]
+        ),
         *([] if "eod" in hidden.withheld else _findings(comparison, grouping, focus, split)),
         *_tables(comparison, grouping, focus, values, split, withheld=hidden.withheld),
         element("div", {"class": "figures of-3"}, *map(figure_html, bars)),
@@ -112,11 +154,25 @@ def _view(comparison: Comparison, focus: Focus, split: str, grouping: Grouping, 
 
 
 def _tested(trace: Trace, split: str) -> bool:
-    return bool((trace.central if split == CENTRAL else trace.tables[-1, SPLITS.index(split)]).any())
+    return bool(
+        (trace.central if split == CENTRAL else trace.tables[-1, SPLITS.index(split)]).any()
+    )
 
 
-def _rates(comparison: Comparison, grouping: Grouping, labels: Sequence[str], split: str, hidden: HiddenGroups) -> Rates:
-    return {rate: {label: group_rates(comparison, grouping, label, split, rate, hidden=hidden) for label in labels} for rate in RATES}
+def _rates(
+    comparison: Comparison,
+    grouping: Grouping,
+    labels: Sequence[str],
+    split: str,
+    hidden: HiddenGroups,
+) -> Rates:
+    return {
+        rate: {
+            label: group_rates(comparison, grouping, label, split, rate, hidden=hidden)
+            for label in labels
+        }
+        for rate in RATES
+    }
 
 
 def _on(comparison: Comparison, split: str) -> str:
@@ -125,28 +181,40 @@ def _on(comparison: Comparison, split: str) -> str:
 
 
 def _names(grouping: Grouping, *, unprivileged: bool, most: int = 6) -> str:
-    names = [name for g, name in enumerate(grouping.names) if (g in grouping.unprivileged) == unprivileged]
+    names = [
+        name
+        for g, name in enumerate(grouping.names)
+        if (g in grouping.unprivileged) == unprivileged
+    ]
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return "; ".join(names[:most]) + more if names else "nobody"
 
 
 def _findings(comparison: Comparison, grouping: Grouping, focus: Focus, split: str) -> list[Html]:
-    """True positive rates of both sides in words, for the baseline, the leading method and the method with the least |EOD|."""
+    """True positive rates of both sides in words, for the baseline, the leading method and the
+    method with the least |EOD|.
+    """
     wanted = comparison.federation.labels[comparison.federation.favourable]
     items = []
     for method in filter(None, dict.fromkeys((focus.baseline, focus.lead, focus.least_eod))):
         unprivileged, privileged = side_rates(comparison, grouping, method, split, "tpr")
         if np.isfinite([unprivileged, privileged]).all():
             text = (
-                f"Of the people whose label is “{wanted}”, {method} finds {unprivileged:.1f} % among the unprivileged "
-                f"and {privileged:.1f} % among the privileged."
+                f"Of the people whose label is “{wanted}”, {method} finds {unprivileged:.1f} %"
+                f" among the unprivileged and {privileged:.1f} % among the privileged."
             )
             items.append(text)
     return [bullets(items)] if items else []
 
 
 def _tables(
-    comparison: Comparison, grouping: Grouping, focus: Focus, values: Values, split: str, *, withheld: frozenset[str]
+    comparison: Comparison,
+    grouping: Grouping,
+    focus: Focus,
+    values: Values,
+    split: str,
+    *,
+    withheld: frozenset[str],
 ) -> list[Html]:
     main = table_of(values, metrics=MAIN, split=split)
     intervals = _intervals(comparison, grouping, focus, split, withheld)
@@ -154,7 +222,10 @@ def _tables(
     drawn = RESAMPLED if comparison.federation.clients >= LEAST_CLIENTS else FEW_CLIENTS
     single = drawn if any(intervals.values()) else "One seed, so there are no intervals. "
     caption = f"After {comparison.rounds:,} rounds."
-    parts = [method_table(main._replace(rows=shown), caption, intervals=intervals, withheld=withheld), key_of(main, UNITS, single)]
+    parts = [
+        method_table(main._replace(rows=shown), caption, intervals=intervals, withheld=withheld),
+        key_of(main, UNITS, single),
+    ]
     if len(shown) < len(main.rows):
         every = method_table(main, "Every method, the same columns.", withheld=withheld)
         parts.append(details(f"By {grouping.title}: all {len(main.rows)} methods", every))
@@ -162,7 +233,9 @@ def _tables(
         return parts
     kept = {label: values[label] for label in focus.series}
     further = [
-        method_table(table_of(kept, metrics=names), title, "wide", intervals=intervals, withheld=withheld)
+        method_table(
+            table_of(kept, metrics=names), title, "wide", intervals=intervals, withheld=withheld
+        )
         for title, names in _further().items()
     ]
     parts.append(details("More group metrics", *further, _formulas()))
@@ -175,9 +248,14 @@ def _tables(
     return parts
 
 
-def _intervals(comparison: Comparison, grouping: Grouping, focus: Focus, split: str, withheld: frozenset[str]) -> Intervals:
+def _intervals(
+    comparison: Comparison, grouping: Grouping, focus: Focus, split: str, withheld: frozenset[str]
+) -> Intervals:
     found = {label: metric_intervals(comparison, grouping, label, split) for label in focus.series}
-    return {label: {name: ends for name, ends in own.items() if name not in withheld} for label, own in found.items()}
+    return {
+        label: {name: ends for name, ends in own.items() if name not in withheld}
+        for label, own in found.items()
+    }
 
 
 def _further() -> dict[str, tuple[str, ...]]:
@@ -185,16 +263,34 @@ def _further() -> dict[str, tuple[str, ...]]:
     listed = {*MAIN, *itertools.chain(*FURTHER.values())}
     others = [name for name in GROUP_METRICS if name not in listed]
     tables = [tuple(others[i : i + MOST_COLUMNS]) for i in range(0, len(others), MOST_COLUMNS)]
-    return FURTHER | {f"Other metrics{f', continued ({i + 1})' if i else ''}.": names for i, names in enumerate(tables)}
+    return FURTHER | {
+        f"Other metrics{f', continued ({i + 1})' if i else ''}.": names
+        for i, names in enumerate(tables)
+    }
 
 
 def _formulas() -> Html:
-    rows = [(sentence_case(m.title), m.name, m.formula, m.range, m.undefined) for m in GROUP_METRICS.values()]
-    columns = [Column("Metric"), *(Column(name, words=True) for name in ("In results.csv", "Formula", "Range", "Undefined if"))]
-    return grid("How they are computed: ₀ are the unprivileged, ₁ the privileged, g is a single group.", columns, rows)
+    rows = [
+        (sentence_case(m.title), m.name, m.formula, m.range, m.undefined)
+        for m in GROUP_METRICS.values()
+    ]
+    columns = [
+        Column("Metric"),
+        *(
+            Column(name, words=True)
+            for name in ("In results.csv", "Formula", "Range", "Undefined if")
+        ),
+    ]
+    return grid(
+        "How they are computed: ₀ are the unprivileged, ₁ the privileged, g is a single group.",
+        columns,
+        rows,
+    )
 
 
-def _figures(comparison: Comparison, grouping: Grouping, rates: Rates, focus: Focus, number: int) -> list[ChartFigure]:
+def _figures(
+    comparison: Comparison, grouping: Grouping, rates: Rates, focus: Focus, number: int
+) -> list[ChartFigure]:
     several = len(comparison.seeds) > 1
     seeds = "Lines reach from the lowest seed to the highest."
     chance = "Lines are 95 % intervals: of resampled clients or of chance, whichever is wider."
@@ -205,13 +301,19 @@ def _figures(comparison: Comparison, grouping: Grouping, rates: Rates, focus: Fo
         "selection_rate": f"Predicted “{wanted}”, of all rows of the group.",
         "tpr": f"Predicted “{wanted}”, of the group's rows with that label.",
     }
-    hollow = f" Hollow: fewer than {FEW} rows." if any(g.few for label in rates["tpr"].values() for g in label) else ""
+    hollow = (
+        f" Hollow: fewer than {FEW} rows."
+        if any(g.few for label in rates["tpr"].values() for g in label)
+        else ""
+    )
     groups, place = len(grouping.names), f"{number}-" if number else ""
     part = f" The {MOST_GROUPS} largest of {groups} groups." if groups > MOST_GROUPS else ""
     shown = largest(rates["accuracy"][focus.baseline])
     return [
         ChartFigure(
-            f"chart-groups-{place}{rate.replace('_', '-')}", rates_chart(rates[rate], rate, shown), f"{captions[rate]} {span}{hollow}{part}"
+            f"chart-groups-{place}{rate.replace('_', '-')}",
+            rates_chart(rates[rate], rate, shown),
+            f"{captions[rate]} {span}{hollow}{part}",
         )
         for rate in DRAWN
     ]
@@ -221,27 +323,42 @@ def _dashes(comparison: Comparison) -> Html:
     wanted = comparison.federation.labels[comparison.federation.favourable]
     below = "the lowest and the highest seed" if len(comparison.seeds) > 1 else "a 95 % interval"
     text = (
-        f"In percent, below each rate {below}. * marks a rate that rests on fewer than {FEW} rows, where chance alone can move it far. "
-        f"– stands where there is nothing to divide by: a true positive rate needs rows labelled “{wanted}”, a false positive rate rows "
-        "with another label."
+        f"In percent, below each rate {below}. * marks a rate that rests on fewer than {FEW} rows,"
+        " where chance alone can move it far. – stands where there is nothing to divide by: a true"
+        f" positive rate needs rows labelled “{wanted}”, a false positive rate rows with another"
+        " label."
     )
     return paragraph(text, "soft")
 
 
 def _listed(comparison: Comparison, grouping: Grouping, rates: Rates, label: str) -> Html:
     by_rate = {rate: rates[rate][label] for rate in RATES}
-    order = np.argsort([0 if group.hidden else -group.rows for group in by_rate["accuracy"]], kind="stable")[:MOST_LISTED]
+    order = np.argsort(
+        [0 if group.hidden else -group.rows for group in by_rate["accuracy"]], kind="stable"
+    )[:MOST_LISTED]
     columns = [Column("Group"), Column("Rows"), *(Column(title, "%") for title in RATES.values())]
     rows = [
-        [_name(grouping, g), _rows(by_rate["accuracy"][g]), *(_rate(rate, found[g]) for rate, found in by_rate.items())]
+        [
+            _name(grouping, g),
+            _rows(by_rate["accuracy"][g]),
+            *(_rate(rate, found[g]) for rate, found in by_rate.items()),
+        ]
         for g in sorted(order.tolist())
     ]
-    caption = f"Served by {label}." + (f" The {MOST_LISTED} largest groups." if len(grouping.names) > MOST_LISTED else "")
-    return details(f"By {grouping.title}, under {label}", grid(caption, columns, rows, kind="compact"), _dashes(comparison))
+    caption = f"Served by {label}." + (
+        f" The {MOST_LISTED} largest groups." if len(grouping.names) > MOST_LISTED else ""
+    )
+    return details(
+        f"By {grouping.title}, under {label}",
+        grid(caption, columns, rows, kind="compact"),
+        _dashes(comparison),
+    )
 
 
 def _name(grouping: Grouping, g: int) -> str:
-    return f"{grouping.names[g]} (unprivileged)" if g in grouping.unprivileged else grouping.names[g]
+    return (
+        f"{grouping.names[g]} (unprivileged)" if g in grouping.unprivileged else grouping.names[g]
+    )
 
 
 def _rows(found: GroupRate) -> str | Entry:
@@ -252,7 +369,11 @@ def _rate(rate: str, found: GroupRate) -> str | Entry:
     if found.hidden:
         return hidden_dash()
     if not np.isfinite(found.value):
-        return dash({"tpr": "no rows with the favourable label", "fpr": "no rows with another label"}.get(rate, "no rows"))
+        return dash(
+            {"tpr": "no rows with the favourable label", "fpr": "no rows with another label"}.get(
+                rate, "no rows"
+            )
+        )
     value = f"{found.value:.1f}{' *' if found.few else ''}"
     if not np.isfinite([found.low, found.high]).all():
         return value

@@ -9,12 +9,26 @@ from evenly.data.federation import Federation
 from evenly.data.sensitive import FEW, Attribute
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import Comparison, Run
-from evenly.metrics import GROUP_METRICS, by_attribute, measure_groups, over_clients, pooled, rates, rows_behind, sides
+from evenly.metrics import (
+    GROUP_METRICS,
+    by_attribute,
+    measure_groups,
+    over_clients,
+    pooled,
+    rates,
+    rows_behind,
+    sides,
+)
 from evenly.metrics.statistics import LEAST_CLIENTS, over_people
 from evenly.report.disclosure import RESTS_ON, HiddenGroups, hidden_groups
 from evenly.report.values import Values, client_split, mean_over_seeds, wilson
 
-RATES = {"accuracy": "Accuracy", "selection_rate": "Selection rate", "tpr": "True positive rate", "fpr": "False positive rate"}
+RATES = {
+    "accuracy": "Accuracy",
+    "selection_rate": "Selection rate",
+    "tpr": "True positive rate",
+    "fpr": "False positive rate",
+}
 
 
 class Grouping(NamedTuple):
@@ -47,13 +61,18 @@ class GroupRate(NamedTuple):
 
 
 def groupings(federation: Federation) -> list[Grouping]:
-    """The groups and, if they are intersections, each attribute separately; empty without at least two groups."""
+    """The groups and, if they are intersections, each attribute separately; empty without at least
+    two groups.
+    """
     if len(federation.groups) < 2:
         return []
     several = federation.attributes if len(federation.attributes) > 1 else ()
     title = " and ".join(a.name for a in federation.attributes) or "group"
     whole = Grouping(title, federation.groups, federation.unprivileged, federation.favourable)
-    return [whole, *(Grouping(a.name, a.values, (a.unprivileged,), federation.favourable, a) for a in several)]
+    return [
+        whole,
+        *(Grouping(a.name, a.values, (a.unprivileged,), federation.favourable, a) for a in several),
+    ]
 
 
 def group_split(comparison: Comparison) -> str:
@@ -61,12 +80,17 @@ def group_split(comparison: Comparison) -> str:
     return CENTRAL if len(comparison.federation.central) else client_split(comparison)
 
 
-def group_values(comparison: Comparison, grouping: Grouping, split: str, withheld: frozenset[str] = frozenset()) -> Values:
+def group_values(
+    comparison: Comparison, grouping: Grouping, split: str, withheld: frozenset[str] = frozenset()
+) -> Values:
     """Every group metric of every run after its last round. Withheld metrics are NaN."""
     values: Values = {label: {} for label in comparison.labels}
     for run in comparison.runs:
         found = _measured(grouping, grouping.pool(pooled(run.trace, split)[-1]))
-        values[run.label][run.seed] = {name: float("nan") if name in withheld else float(value) for name, value in found.items()}
+        values[run.label][run.seed] = {
+            name: float("nan") if name in withheld else float(value)
+            for name, value in found.items()
+        }
     return values
 
 
@@ -77,50 +101,91 @@ def with_groups(comparison: Comparison, values: Values, least: int = 0) -> Value
     """
     for grouping in groupings(comparison.federation)[:1]:
         split = group_split(comparison)
-        found = group_values(comparison, grouping, split, hidden_groups(comparison, split, least).withheld)
-        return {label: {seed: {**found[label][seed], **own} for seed, own in seeds.items()} for label, seeds in values.items()}
+        found = group_values(
+            comparison, grouping, split, hidden_groups(comparison, split, least).withheld
+        )
+        return {
+            label: {seed: {**found[label][seed], **own} for seed, own in seeds.items()}
+            for label, seeds in values.items()
+        }
     return values
 
 
-def metric_intervals(comparison: Comparison, grouping: Grouping, label: str, split: str) -> dict[str, tuple[float, float]]:
-    """95 % intervals of every group metric from resampling clients, or people where clients are few, of a method with a single
-    seed; else nothing."""
+def metric_intervals(
+    comparison: Comparison, grouping: Grouping, label: str, split: str
+) -> dict[str, tuple[float, float]]:
+    """95 % intervals of every group metric from resampling clients, or people where clients are
+    few, of a method with a single seed; else nothing.
+    """
     runs = comparison.of(label)
     if len(runs) > 1 or split == CENTRAL or comparison.federation.clients < 2:
         return {}
     tables = _client_tables(runs[0], grouping, split)
     found = partial(_every, grouping)
-    interval = over_clients(tables, found) if len(tables) >= LEAST_CLIENTS else over_people(tables.sum(0), found)
-    return {name: (float(low), float(high)) for name, low, high in zip(GROUP_METRICS, interval.low, interval.high, strict=True)}
+    interval = (
+        over_clients(tables, found)
+        if len(tables) >= LEAST_CLIENTS
+        else over_people(tables.sum(0), found)
+    )
+    return {
+        name: (float(low), float(high))
+        for name, low, high in zip(GROUP_METRICS, interval.low, interval.high, strict=True)
+    }
 
 
 def group_rates(
-    comparison: Comparison, grouping: Grouping, label: str, split: str, rate: str, *, hidden: HiddenGroups | None = None
+    comparison: Comparison,
+    grouping: Grouping,
+    label: str,
+    split: str,
+    rate: str,
+    *,
+    hidden: HiddenGroups | None = None,
 ) -> list[GroupRate]:
-    """One rate of every group. From the lowest seed to the highest; with one seed a 95 % interval."""
+    """One rate of every group. From the lowest seed to the highest; with one seed a 95 %
+    interval.
+    """
     runs = comparison.of(label)
-    tables = np.stack([grouping.pool(pooled(run.trace, split)[-1]) for run in runs])  # [seeds, groups, labels, outcomes]
+    # [seeds, groups, labels, outcomes]
+    tables = np.stack([grouping.pool(pooled(run.trace, split)[-1]) for run in runs])
     seen = getattr(rates(tables, grouping.favourable), rate)
     rows = getattr(rows_behind(tables, grouping.favourable), rate).mean(0)
     mean = mean_over_seeds(seen)
     low, high = _ends(runs[0], grouping, split, rate) if len(runs) == 1 else _extremes(seen)
     numbers = zip(grouping.names, 100 * mean, 100 * low, 100 * high, rows, strict=True)
-    found = [GroupRate(name, float(v), float(a), float(b), float(n)) for name, v, a, b, n in numbers]
+    found = [
+        GroupRate(name, float(v), float(a), float(b), float(n)) for name, v, a, b, n in numbers
+    ]
     if hidden is None:
         return found
-    unknown, cells = float("nan"), np.logical_or.reduce(hidden.cells[:, list(RESTS_ON[rate])], axis=-1)
-    return [GroupRate(own.group, unknown, unknown, unknown, unknown, True) if cells[g] else own for g, own in enumerate(found)]
+    unknown, cells = (
+        float("nan"),
+        np.logical_or.reduce(hidden.cells[:, list(RESTS_ON[rate])], axis=-1),
+    )
+    return [
+        GroupRate(own.group, unknown, unknown, unknown, unknown, True) if cells[g] else own
+        for g, own in enumerate(found)
+    ]
 
 
-def side_rates(comparison: Comparison, grouping: Grouping, label: str, split: str, rate: str) -> tuple[float, float]:
-    """One rate of the unprivileged and of the privileged, each pooled, in percent; the mean over seeds."""
-    pairs = [sides(grouping.pool(pooled(run.trace, split)[-1]), grouping.unprivileged) for run in comparison.of(label)]
+def side_rates(
+    comparison: Comparison, grouping: Grouping, label: str, split: str, rate: str
+) -> tuple[float, float]:
+    """One rate of the unprivileged and of the privileged, each pooled, in percent; the mean over
+    seeds.
+    """
+    pairs = [
+        sides(grouping.pool(pooled(run.trace, split)[-1]), grouping.unprivileged)
+        for run in comparison.of(label)
+    ]
     unprivileged, privileged = np.mean([_rate(grouping, rate, pair) for pair in pairs], axis=0)
     return float(100 * unprivileged), float(100 * privileged)
 
 
 def _measured(grouping: Grouping, tables: np.ndarray) -> dict[str, np.ndarray]:
-    return measure_groups(tables, favourable=grouping.favourable, unprivileged=grouping.unprivileged)
+    return measure_groups(
+        tables, favourable=grouping.favourable, unprivileged=grouping.unprivileged
+    )
 
 
 def _every(grouping: Grouping, tables: np.ndarray) -> np.ndarray:
@@ -138,12 +203,15 @@ def _extremes(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ends(run: Run, grouping: Grouping, split: str, rate: str) -> tuple[np.ndarray, np.ndarray]:
-    """What chance allows with so many rows and, where clients can be resampled, that interval too: the outer ends of both.
+    """What chance allows with so many rows and, where clients can be resampled, that interval too:
+    the outer ends of both.
 
     Resampling alone finds no uncertainty where a group's few rows all went the same way.
     """
     table = grouping.pool(pooled(run.trace, split)[-1])
-    low, high = wilson(_rate(grouping, rate, table), getattr(rows_behind(table, grouping.favourable), rate))
+    low, high = wilson(
+        _rate(grouping, rate, table), getattr(rows_behind(table, grouping.favourable), rate)
+    )
     if split == CENTRAL:
         return low, high
     drawn = over_clients(_client_tables(run, grouping, split), partial(_rate, grouping, rate))

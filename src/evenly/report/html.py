@@ -1,4 +1,5 @@
-"""HTML of the pages: escaping by default, tables that suit a phone, figures, and documents that need no network.
+"""HTML of the pages: escaping by default, tables that suit a phone, figures, and documents that
+need no network.
 
 Jinja2 templates hold what is mostly markup; small parts are put together with `element`.
 """
@@ -38,7 +39,11 @@ def sentence_case(text: str) -> str:
 
 
 TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("evenly.report"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    loader=jinja2.PackageLoader("evenly.report"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 TEMPLATES.filters["nonbreaking"] = nonbreaking
 
@@ -49,7 +54,8 @@ def fill(template: str, **context: Any) -> Html:
 
 
 def element(name: str, attributes: Mapping[str, str] | None = None, *children: str) -> Html:
-    """`<name attributes>children</name>`; attribute values and children that are not Html are escaped.
+    """`<name attributes>children</name>`; attribute values and children that are not Html are
+    escaped.
 
     >>> element("p", {"class": "note"}, "1 < 2")
     Markup('<p class="note">1 &lt; 2</p>')
@@ -63,7 +69,9 @@ def join(children: Iterable[str]) -> Html:
 
 
 def data_block(identifier: str, value: Any) -> Html:
-    """JSON for a script to read. Escaped so that no text in it can end the block or open a comment."""
+    """JSON for a script to read. Escaped so that no text in it can end the block or open
+    a comment.
+    """
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -73,18 +81,30 @@ def data_block(identifier: str, value: Any) -> Html:
 def script(source: str) -> Html:
     """A program of our own. It must hold no user text, and nothing that would end the element."""
     if "</script" in source.lower() or "<!--" in source:
-        raise ValueError("A script on the page must not contain '</script' or '<!--'; write '<\\/script' instead.")
+        raise ValueError(
+            "A script on the page must not contain '</script' or '<!--'; write '<\\/script'"
+            " instead."
+        )
     return Html(f"<script>{source}</script>")
 
 
 def definitions(pairs: Sequence[tuple[str, str]]) -> Html:
     """A list of terms and their values."""
-    return element("dl", None, *(element("div", None, element("dt", None, term), element("dd", None, text)) for term, text in pairs))
+    return element(
+        "dl",
+        None,
+        *(
+            element("div", None, element("dt", None, term), element("dd", None, text))
+            for term, text in pairs
+        ),
+    )
 
 
 def section(identifier: str, title: str, *children: str) -> Html:
     heading = element("h2", {"id": f"{identifier}-title"}, title)
-    return element("section", {"id": identifier, "aria-labelledby": f"{identifier}-title"}, heading, *children)
+    return element(
+        "section", {"id": identifier, "aria-labelledby": f"{identifier}-title"}, heading, *children
+    )
 
 
 def paragraph(text: str, kind: str = "") -> Html:
@@ -94,23 +114,37 @@ def paragraph(text: str, kind: str = "") -> Html:
 
 def bullets(texts: Iterable[str]) -> Html:
     """A list of sentences."""
-    return element("ul", {"class": "words"}, *(element("li", None, nonbreaking(text)) for text in texts))
+    return element(
+        "ul", {"class": "words"}, *(element("li", None, nonbreaking(text)) for text in texts)
+    )
 
 
 def search_field(identifier: str, label: str, hint: str) -> Html:
     """A field in which the page's script filters rows by name, and what it says about them."""
     field = {"type": "search", "id": identifier, "placeholder": hint, "autocomplete": "off"}
-    status = {"id": f"{identifier}-status", "class": "soft", "for": identifier, "aria-live": "polite"}
-    parts = element("label", {"for": identifier}, label), element("input", field), element("output", status)
+    status = {
+        "id": f"{identifier}-status",
+        "class": "soft",
+        "for": identifier,
+        "aria-live": "polite",
+    }
+    parts = (
+        element("label", {"for": identifier}, label),
+        element("input", field),
+        element("output", status),
+    )
     return element("div", {"class": "controls", "role": "search"}, *parts)
 
 
 def details(summary: str, *children: Html, opened: bool = False) -> Html:
     """Children behind a summary that the reader clicks on."""
-    return element("details", {"open": ""} if opened else None, element("summary", None, summary), *children)
+    return element(
+        "details", {"open": ""} if opened else None, element("summary", None, summary), *children
+    )
 
 
-# HTML tables that are readable on a phone: there, each row becomes a card and each cell carries its column's name.
+# HTML tables that are readable on a phone: there, each row becomes a card and each cell carries its
+# column's name.
 
 SHORT = 26
 
@@ -139,28 +173,55 @@ def grid(
     methods: bool = False,
     clients: bool = False,
 ) -> Html:
-    """A table whose first column names the row. Where rows are methods or clients, the page's script can sort and filter them.
+    """A table whose first column names the row. Where rows are methods or clients, the page's
+    script can sort and filter them.
 
     The roles are spelled out because browsers drop a table's own when a style changes its display.
     """
-    lines = [[cell if isinstance(cell, Entry) else Entry(cell, "") for cell in cells] for cells in rows]
+    lines = [
+        [cell if isinstance(cell, Entry) else Entry(cell, "") for cell in cells] for cells in rows
+    ]
     body = [(name.content, list(zip(columns[1:], cells, strict=True))) for name, *cells in lines]
-    return fill("table.html", caption=caption, columns=columns, rows=body, kind=kind, methods=methods, clients=clients, short=SHORT)
+    return fill(
+        "table.html",
+        caption=caption,
+        columns=columns,
+        rows=body,
+        kind=kind,
+        methods=methods,
+        clients=clients,
+        short=SHORT,
+    )
 
 
-# One HTML file that needs nothing else, not even a network: head, style, scripts and the charts' specifications.
+# One HTML file that needs nothing else, not even a network: head, style, scripts and the charts'
+# specifications.
 
 EXPOSED = "window.vegaEmbed = vegaEmbed;"  # the rest of the bundle serves it
 
 
-def document(title: str, body: Html, specs: Mapping[str, Any], *, assets: Sequence[str] = ()) -> str:
+def document(
+    title: str, body: Html, specs: Mapping[str, Any], *, assets: Sequence[str] = ()
+) -> str:
     """The whole page. `assets` are styles and programs besides the usual.
 
-    `specs` are charts by the identifier of their place; `PLACE@NAME` is what a list of choices on the page shows there instead.
+    `specs` are charts by the identifier of their place; `PLACE@NAME` is what a list of choices on
+    the page shows there instead.
     """
-    block = data_block("figures", {"specs": dict(specs), "page": page_config(), "saved": saved_config()})
-    programs = [bundle(), asset("page.js"), asset("tables.js"), *(asset(name) for name in assets if name.endswith(".js"))]
-    styles = [colours(), asset("page.css"), *(asset(name) for name in assets if name.endswith(".css"))]
+    block = data_block(
+        "figures", {"specs": dict(specs), "page": page_config(), "saved": saved_config()}
+    )
+    programs = [
+        bundle(),
+        asset("page.js"),
+        asset("tables.js"),
+        *(asset(name) for name in assets if name.endswith(".js")),
+    ]
+    styles = [
+        colours(),
+        asset("page.css"),
+        *(asset(name) for name in assets if name.endswith(".css")),
+    ]
     page = fill(
         "document.html",
         title=title,
@@ -175,26 +236,34 @@ def document(title: str, body: Html, specs: Mapping[str, Any], *, assets: Sequen
 
 def contents(entries: Mapping[str, str]) -> Html:
     """Links to the sections of the page: identifier -> name."""
-    items = [element("li", None, element("a", {"href": f"#{key}"}, name)) for key, name in entries.items()]
+    items = [
+        element("li", None, element("a", {"href": f"#{key}"}, name))
+        for key, name in entries.items()
+    ]
     return element("nav", {"aria-label": "Contents"}, element("ul", None, *items))
 
 
 def _policy(programs: list[str]) -> str:
-    """Forbid all requests and all scripts but our own, so that even a slip in escaping could do nothing.
+    """Forbid all requests and all scripts but our own, so that even a slip in escaping could do
+    nothing.
 
     Vega compiles its expressions, which needs 'unsafe-eval', and sets styles on elements.
     """
-    hashes = [base64.b64encode(hashlib.sha256(program.encode()).digest()).decode() for program in programs]
+    hashes = [
+        base64.b64encode(hashlib.sha256(program.encode()).digest()).decode() for program in programs
+    ]
     allowed = " ".join(f"'sha256-{found}'" for found in hashes)
     return (
-        f"default-src 'none'; script-src {allowed} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {allowed} 'unsafe-eval'; style-src 'unsafe-inline';"
+        " img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 
 def colours() -> str:
     """The page's colours as CSS variables, light and dark."""
-    light, dark = ("".join(f"--{name}:{value};" for name, value in theme.items()) for theme in (LIGHT, DARK))
+    light, dark = (
+        "".join(f"--{name}:{value};" for name, value in theme.items()) for theme in (LIGHT, DARK)
+    )
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 
@@ -211,7 +280,8 @@ def asset(name: str) -> str:
 
 # A chart with its place on the page: title, controls, caption, legend.
 
-# Outlines of the shapes that the charts use, in a square from -1 to 1, in the order of `theme.SHAPES`.
+# Outlines of the shapes that the charts use, in a square from -1 to 1, in the order of
+# `theme.SHAPES`.
 OUTLINES = (
     "M0,-1A1,1 0 1 1 0,1A1,1 0 1 1 0,-1Z",
     "M-.9,-.9H.9V.9H-.9Z",
@@ -231,7 +301,8 @@ class ChartFigure(NamedTuple):
     chart: alt.LayerChart
     caption: str
     legend: tuple[str, ...] = ()
-    variants: Mapping[str, alt.LayerChart] = {}  # what can be shown instead, by a name that suits a file
+    # what can be shown instead, by a name that suits a file
+    variants: Mapping[str, alt.LayerChart] = {}
     filtered: bool = False  # whether the filter of methods applies to it
     heading: str = ""  # on the page, where the chart's own title names one of its variants
 
@@ -242,7 +313,9 @@ class ChartFigure(NamedTuple):
     @property
     def specs(self) -> dict[str, dict[str, Any]]:
         """The chart and its variants, as the page's script looks for them."""
-        others = {f"{self.identifier}@{name}": _spec(chart) for name, chart in self.variants.items()}
+        others = {
+            f"{self.identifier}@{name}": _spec(chart) for name, chart in self.variants.items()
+        }
         return {self.identifier: self.spec, **others}
 
 
@@ -254,7 +327,8 @@ class Charts(NamedTuple):
 
 
 def _spec(chart: alt.LayerChart) -> dict[str, Any]:
-    spec = chart.to_dict(validate=False)  # checking takes a third of a page's time; tests check every kind of chart
+    # checking takes a third of a page's time; tests check every kind of chart
+    spec = chart.to_dict(validate=False)
     spec.pop("config", None)  # the page brings its own
     return spec
 
@@ -264,7 +338,9 @@ def specs_of(figures: Iterable[ChartFigure]) -> dict[str, dict[str, Any]]:
 
 
 def switch_html(text: str, figures: Sequence[ChartFigure], titles: Mapping[str, str]) -> Html:
-    """A list of choices of what these figures show: name of a variant ("" for the chart itself) -> words."""
+    """A list of choices of what these figures show: name of a variant ("" for the chart itself) ->
+    words.
+    """
     options = [element("option", {"value": name}, title) for name, title in titles.items()]
     charts = " ".join(figure.identifier for figure in figures)
     choice = element("select", {"data-charts": charts, "autocomplete": "off"}, *options)
@@ -283,24 +359,36 @@ def legend_of(labels: Sequence[str], *, others: bool) -> Html:
     return fill("legend.html", entries=[*entries, *grey])
 
 
-# Every chart of a report as a file of its own: PNG, SVG or PDF, drawn without a browser or a network.
+# Every chart of a report as a file of its own: PNG, SVG or PDF, drawn without a browser or a
+# network.
 
 SCALE = 2.0  # of PNG: sharp on paper and on dense screens
 FORMATS = ("png", "svg", "pdf")
 
 
-def write_figures(specs: Mapping[str, dict[str, Any]], folder: Path, kind: str = "svg") -> list[Path]:
-    """Write the charts of a page (`specs` as in `page.build`) into a folder; the files are called as the charts are."""
+def write_figures(
+    specs: Mapping[str, dict[str, Any]], folder: Path, kind: str = "svg"
+) -> list[Path]:
+    """Write the charts of a page (`specs` as in `page.build`) into a folder; the files are called
+    as the charts are.
+    """
     if kind not in FORMATS:
-        raise ValueError(f"The format of figures must be one of {', '.join(FORMATS)}, got {kind!r}.")
-    return [_write(folder / f"{file_name(key)}.{kind}", draw(spec, kind)) for key, spec in specs.items()]
+        raise ValueError(
+            f"The format of figures must be one of {', '.join(FORMATS)}, got {kind!r}."
+        )
+    return [
+        _write(folder / f"{file_name(key)}.{kind}", draw(spec, kind)) for key, spec in specs.items()
+    ]
 
 
 def draw(spec: dict[str, Any], kind: str) -> bytes:
     """One chart as it stands alone: with its title and legend, light colours and a fixed width."""
     config = saved_config()
-    config["legend"] = config["legend"] | {"layout": {"top": {"margin": ROOM}}}  # between legends; Altair's schema has no word for it
-    found = _convert(kind)(vl_spec={**spec, "width": SAVED_WIDTH}, config=config, vl_version=_version())
+    # between legends; Altair's schema has no word for it
+    config["legend"] = config["legend"] | {"layout": {"top": {"margin": ROOM}}}
+    found = _convert(kind)(
+        vl_spec={**spec, "width": SAVED_WIDTH}, config=config, vl_version=_version()
+    )
     return found.encode() if isinstance(found, str) else found
 
 

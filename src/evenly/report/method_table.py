@@ -6,15 +6,30 @@ import numpy as np
 
 from evenly.metrics import Metric
 from evenly.report.html import Column, Entry, Html, element, grid, join, sentence_case
-from evenly.report.values import UNDEFINED, Cell, Table, capitalise, format_spread, format_value, spread_words
+from evenly.report.values import (
+    UNDEFINED,
+    Cell,
+    Table,
+    capitalise,
+    format_spread,
+    format_value,
+    spread_words,
+)
 
-# The results table as HTML: one row per method, the best value marked, intervals, and a reason where there is no value.
+# The results table as HTML: one row per method, the best value marked, intervals, and a reason
+# where there is no value.
 
-Intervals = Mapping[str, Mapping[str, tuple[float, float]]]  # label -> metric -> ends, where seeds give none
+# label -> metric -> ends, where seeds give none
+Intervals = Mapping[str, Mapping[str, tuple[float, float]]]
 
 
 def method_table(
-    table: Table, caption: str, kind: str = "", *, intervals: Intervals | None = None, withheld: frozenset[str] = frozenset()
+    table: Table,
+    caption: str,
+    kind: str = "",
+    *,
+    intervals: Intervals | None = None,
+    withheld: frozenset[str] = frozenset(),
 ) -> Html:
     """One row per method. Metrics in `withheld` rest on too few people to be shown."""
     columns = [Column("Method"), *(Column(sentence_case(m.title), _hint(m)) for m in table.metrics)]
@@ -23,7 +38,11 @@ def method_table(
         [
             row.label,
             *(
-                hidden_dash() if m.name in withheld else _entry(row.cells[m.name], own.get(row.label, {}).get(m.name))
+                (
+                    hidden_dash()
+                    if m.name in withheld
+                    else _entry(row.cells[m.name], own.get(row.label, {}).get(m.name))
+                )
                 for m in table.metrics
             ),
         ]
@@ -41,16 +60,25 @@ def _hint(metric: Metric) -> str:
 def _entry(cell: Cell, interval: tuple[float, float] | None) -> Entry:
     if cell.metric.undefined and not np.isfinite(cell.spread.mean):
         return dash(cell.metric.undefined)
-    spoken = {True: " (best)", False: ""}[cell.best] + (" (not clearly worse than the best)" if cell.near else "")
-    parts: list[str] = [element("span", {"class": "nowrap"}, _proper(cell.text).replace("± ", "±\u00a0"))]
+    spoken = {True: " (best)", False: ""}[cell.best] + (
+        " (not clearly worse than the best)" if cell.near else ""
+    )
+    parts: list[str] = [
+        element("span", {"class": "nowrap"}, _proper(cell.text).replace("± ", "±\u00a0"))
+    ]
     if interval and np.isfinite(interval).all():
         ends = " to ".join(_proper(format_value(end, cell.metric)) for end in interval)
         parts.append(element("small", {"class": "interval"}, f" {ends}"))
-    return Entry(join([*parts, element("span", {"class": "spoken"}, spoken)]), "best" if cell.best else "near" if cell.near else "")
+    return Entry(
+        join([*parts, element("span", {"class": "spoken"}, spoken)]),
+        "best" if cell.best else "near" if cell.near else "",
+    )
 
 
 def hidden_dash() -> Entry:
-    """A cell that is not shown because it rests on too few people, or would give such a one away."""
+    """A cell that is not shown because it rests on too few people, or would give such a
+    one away.
+    """
     return _dash("hidden: too few people")
 
 
@@ -60,7 +88,15 @@ def dash(reason: str) -> Entry:
 
 
 def _dash(why: str) -> Entry:
-    return Entry(join([element("span", {"title": why, "aria-hidden": "true"}, "–"), element("span", {"class": "spoken"}, why)]), "")
+    return Entry(
+        join(
+            [
+                element("span", {"title": why, "aria-hidden": "true"}, "–"),
+                element("span", {"class": "spoken"}, why),
+            ]
+        ),
+        "",
+    )
 
 
 def _proper(number: str) -> str:
@@ -68,8 +104,12 @@ def _proper(number: str) -> str:
 
 
 def key_of(table: Table, unit: str, single: str = "One seed, so there are no intervals. ") -> Html:
-    """How to read the numbers and the marks; `single` is what is said of intervals where there is one seed."""
-    spread = f"{capitalise(spread_words(table.seeds))} (Student's t). " if table.seeds > 1 else single
+    """How to read the numbers and the marks; `single` is what is said of intervals where there is
+    one seed.
+    """
+    spread = (
+        f"{capitalise(spread_words(table.seeds))} (Student's t). " if table.seeds > 1 else single
+    )
     marks: list[str] = []
     if len(table.rows) > 1:
         marks = [element("span", {"class": "swatch best"}, "best")]
@@ -81,26 +121,48 @@ def key_of(table: Table, unit: str, single: str = "One seed, so there are no int
 
 # The results table for a paper: LaTeX with booktabs, mean ± half of the 95 % interval over seeds.
 #
-# Bold is what is best in its column and clearly so: over these seeds, every other method is clearly worse.
+# Bold is what is best in its column and clearly so: over these seeds, every other method is clearly
+# worse.
 
 # What LaTeX would take for something else, or would not print in every font.
 ESCAPES = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "'": r"\textquotesingle{}", '"': r"\textquotedbl{}", "²": r"\textsuperscript{2}", "±": r"$\pm$", "−": r"$-$",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "'": r"\textquotesingle{}",
+    '"': r"\textquotedbl{}",
+    "²": r"\textsuperscript{2}",
+    "±": r"$\pm$",
+    "−": r"$-$",
+}
 
 
 def latex(table: Table, names: Mapping[str, str], about: str) -> str:
     """One row per method, and a column for each metric under its name here."""
     lines = [
         f"% {' '.join(about.split())}",
-        r"% In the preamble: \usepackage{booktabs}, and \usepackage[T1]{fontenc} and \usepackage{textcomp} where names need quotes.",
+        (
+            r"% In the preamble: \usepackage{booktabs}, and \usepackage[T1]{fontenc} and"
+            r" \usepackage{textcomp} where names need quotes."
+        ),
         rf"\begin{{tabular}}{{l{'r' * len(names)}}}",
         r"\toprule",
         _row("method", *map(escape_latex, names.values())),
         r"\midrule",
-        *(_row(escape_latex(row.label), *(_cell(row.cells[metric]) for metric in names)) for row in table.rows),
+        *(
+            _row(escape_latex(row.label), *(_cell(row.cells[metric]) for metric in names))
+            for row in table.rows
+        ),
         r"\bottomrule",
         r"\end{tabular}",
     ]

@@ -1,4 +1,6 @@
-"""What was found, in plain words, and no more than the numbers allow; and the opening of the page."""
+"""What was found, in plain words, and no more than the numbers allow; and the opening of
+the page.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -55,9 +57,19 @@ def summarise(values: Values, focus: Focus) -> Summary:
     if not np.isfinite(over_seeds(values, focus.baseline, "average").mean):
         return Summary(_untested(values, focus), "")
     if focus.lead == focus.baseline:
-        return Summary(_single(values, focus), joined(_rows(focus), "There is no other method to compare it with."))
+        return Summary(
+            _single(values, focus),
+            joined(_rows(focus), "There is no other method to compare it with."),
+        )
     finding = against(values, focus.baseline, focus.lead, focus.split)
-    return Summary(finding, joined(_rows(focus), seeds_caution(values, focus.baseline, focus.lead, "average"), _chosen(values, focus)))
+    return Summary(
+        finding,
+        joined(
+            _rows(focus),
+            seeds_caution(values, focus.baseline, focus.lead, "average"),
+            _chosen(values, focus),
+        ),
+    )
 
 
 def joined(*sentences: str) -> str:
@@ -66,43 +78,73 @@ def joined(*sentences: str) -> str:
 
 
 def _untested(values: Values, focus: Focus) -> str:
-    text = "No client has test rows, so nothing can be said about how evenly the clients are served."
+    text = (
+        "No client has test rows, so nothing can be said about how evenly the clients are served."
+    )
     if headline(values) != CENTRAL:
         return text
-    reached = [f"{label} reaches {value_text(values, label, CENTRAL)} %" for label in dict.fromkeys((focus.baseline, focus.lead))]
+    reached = [
+        f"{label} reaches {value_text(values, label, CENTRAL)} %"
+        for label in dict.fromkeys((focus.baseline, focus.lead))
+    ]
     return f"{text} On the central test set {' and '.join(reached)}."
 
 
 def _single(values: Values, focus: Focus) -> str:
     label, first = focus.baseline, headline(values)
-    accuracy, worst, variance = (value_text(values, label, m) for m in (first, "worst10", "variance"))
+    accuracy, worst, variance = (
+        value_text(values, label, m) for m in (first, "worst10", "variance")
+    )
     what = f"an average {SPLIT_WORDS[focus.split]} accuracy of {accuracy} %"
     what = what if first == "average" else f"{accuracy} % on the central test set"
-    return f"{label} reaches {what}; the worst-served 10 % of clients get {worst} %, and the variance between clients is {variance}."
+    return (
+        f"{label} reaches {what}; the worst-served 10 % of clients get {worst} %, and the variance"
+        f" between clients is {variance}."
+    )
 
 
 def _rows(focus: Focus) -> str:
-    return "" if focus.split == "test" else "No client has test rows of its own: clients are compared on their validation rows."
+    return (
+        ""
+        if focus.split == "test"
+        else "No client has test rows of its own: clients are compared on their validation rows."
+    )
 
 
 def _chosen(values: Values, focus: Focus) -> str:
     if not focus.lead_split:
         return ""
     unseen = focus.lead_split != focus.split
-    rows = "validation rows" if unseen else f"the {SPLIT_WORDS[focus.split]} rows themselves, which favours it"
+    rows = (
+        "validation rows"
+        if unseen
+        else f"the {SPLIT_WORDS[focus.split]} rows themselves, which favours it"
+    )
     others = len(values) - 1
-    return f"{focus.lead} represents the {others} methods compared with {focus.baseline}: no other serves the worst 10 % better on {rows}."
+    return (
+        f"{focus.lead} represents the {others} methods compared with {focus.baseline}: no other"
+        f" serves the worst 10 % better on {rows}."
+    )
 
 
 def against(values: Values, baseline: str, label: str, split: str = "test") -> str:
-    """Compare one method with the baseline in a sentence. Verbs of change are used only for clear differences."""
-    names = {metric: NAMES[metric].format(rows=SPLIT_WORDS[split]) for metric in ("variance", "worst10")}
+    """Compare one method with the baseline in a sentence. Verbs of change are used only for clear
+    differences.
+    """
+    names = {
+        metric: NAMES[metric].format(rows=SPLIT_WORDS[split]) for metric in ("variance", "worst10")
+    }
     clauses = [change_in(values, baseline, label, metric, name) for metric, name in names.items()]
-    return f"Compared with {baseline}, {label} {clauses[0]} and {clauses[1]}; {accuracy_change(values, baseline, label)}."
+    return (
+        f"Compared with {baseline}, {label} {clauses[0]} and {clauses[1]};"
+        f" {accuracy_change(values, baseline, label)}."
+    )
 
 
 def change_in(values: Values, baseline: str, label: str, metric: str, name: str) -> str:
-    """How a method changes a metric, called `name`, compared with the baseline: a verb and both numbers."""
+    """How a method changes a metric, called `name`, compared with the baseline: a verb and both
+    numbers.
+    """
     before, after = value_text(values, baseline, metric), value_text(values, label, metric)
     unit = "" if metric in WITHOUT_UNIT else " %"
     span = f"from {before}{unit} to {after}{unit}"
@@ -125,7 +167,9 @@ def accuracy_change(values: Values, baseline: str, label: str) -> str:
     points = points_text(change)
     if points.startswith("0.0"):
         return f"{NAMES[metric]} stays the same"
-    unclear = ", which may be chance" if np.isfinite(change.half_width) and not is_clear(change) else ""
+    unclear = (
+        ", which may be chance" if np.isfinite(change.half_width) and not is_clear(change) else ""
+    )
     return f"{NAMES[metric]} changes by {points}{unclear}"
 
 
@@ -148,19 +192,27 @@ def seeds_caution(values: Values, baseline: str, label: str, metric: str) -> str
 def noise_note(values: Values, focus: Focus, rows: float) -> str:
     """How much of the variance is due to small test sets; empty if it is little."""
     label, word = focus.baseline, SPLIT_WORDS[focus.split]
-    total, noise = over_seeds(values, label, "variance").mean, over_seeds(values, label, "variance_noise").mean
+    total, noise = (
+        over_seeds(values, label, "variance").mean,
+        over_seeds(values, label, "variance_noise").mean,
+    )
     if not np.isfinite(total):
         return ""
     if not np.isfinite(noise):
-        return f"No client has two {word} rows, so it is not known how much of the variance is chance. Read it with care."
+        return (
+            f"No client has two {word} rows, so it is not known how much of the variance is chance."
+            " Read it with care."
+        )
     if total == 0 or noise / total < NOTABLE_NOISE:
         return ""
     below = "All of it" if noise >= total else f"About {100 * noise / total:.0f} % of it"
     return (
-        f"Half of the clients have {rows:.0f} {word} rows or fewer. With this few rows, accuracies differ by chance even if all clients "
-        f"are served equally well: chance alone would cause a variance of about {format_value(noise, METRICS['variance_noise'])} under "
-        f"{label}. The observed variance is {format_value(total, METRICS['variance'])}. {below} can be chance and need not be unfairness. "
-        f"The column “{METRICS['variance_true'].title}” excludes that part."
+        f"Half of the clients have {rows:.0f} {word} rows or fewer. With this few rows, accuracies"
+        " differ by chance even if all clients are served equally well: chance alone would cause a"
+        f" variance of about {format_value(noise, METRICS['variance_noise'])} under {label}. The"
+        f" observed variance is {format_value(total, METRICS['variance'])}. {below} can be chance"
+        f" and need not be unfairness. The column “{METRICS['variance_true'].title}” excludes that"
+        " part."
     )
 
 
@@ -177,7 +229,8 @@ MOST_NAMED = 3
 
 
 def summarise_groups(values: Values, focus: Focus, split: str) -> Summary:
-    """Compare |EOD| of the leading method, and of the method with the least, with the baseline; empty without groups.
+    """Compare |EOD| of the leading method, and of the method with the least, with the baseline;
+    empty without groups.
 
     `values` holds metrics of clients and groups; `split` is the split that groups are measured on.
     """
@@ -185,15 +238,26 @@ def summarise_groups(values: Values, focus: Focus, split: str) -> Summary:
         return Summary("", "")
     baseline, lead, alike = focus.baseline, focus.lead, focus.least_eod
     if not np.isfinite(over_seeds(values, baseline, METRIC).mean):
-        return Summary(f"For the groups, {alike} has the least {WHAT} {value_text(values, alike, METRIC)}.", _group_rows(split))
-    sentences = [f"For the groups, {WHAT} is {value_text(values, baseline, METRIC)} under {baseline}."]
+        return Summary(
+            f"For the groups, {alike} has the least {WHAT} {value_text(values, alike, METRIC)}.",
+            _group_rows(split),
+        )
+    sentences = [
+        f"For the groups, {WHAT} is {value_text(values, baseline, METRIC)} under {baseline}."
+    ]
     if lead not in (baseline, alike):
         sentences.append(f"{_sentence(values, baseline, lead)}.")
     if alike != baseline:
-        sentences.append(f"{_sentence(values, baseline, alike)}{_rank(values)}; {accuracy_change(values, baseline, alike)}.")
+        sentences.append(
+            f"{_sentence(values, baseline, alike)}{_rank(values)};"
+            f" {accuracy_change(values, baseline, alike)}."
+        )
     elif len(values) > 1:
         sentences.append("No other method has a smaller |EOD|.")
-    return Summary(joined(*sentences), joined(_group_rows(split), _chosen_groups(values, focus), _seeds(values, focus)))
+    return Summary(
+        joined(*sentences),
+        joined(_group_rows(split), _chosen_groups(values, focus), _seeds(values, focus)),
+    )
 
 
 def _sentence(values: Values, baseline: str, label: str) -> str:
@@ -205,39 +269,62 @@ def _rank(values: Values) -> str:
 
 
 def _group_rows(split: str) -> str:
-    rows = "the central test set" if split == CENTRAL else f"the {SPLIT_WORDS[split]} rows of all clients together"
+    rows = (
+        "the central test set"
+        if split == CENTRAL
+        else f"the {SPLIT_WORDS[split]} rows of all clients together"
+    )
     return f"Groups are compared on {rows}."
 
 
 def _chosen_groups(values: Values, focus: Focus) -> str:
-    """The caveat that the least |EOD| was selected on the same rows, and the methods that are not clearly worse."""
+    """The caveat that the least |EOD| was selected on the same rows, and the methods that are not
+    clearly worse.
+    """
     if len(values) < 3:
         return ""
     near = [row.label for row in table_of(values, metrics=(METRIC,)).rows if row.cells[METRIC].near]
-    flattered = "" if focus.least_eod == focus.baseline else f"The same rows were used to select {focus.least_eod}, which favours it."
+    flattered = (
+        ""
+        if focus.least_eod == focus.baseline
+        else f"The same rows were used to select {focus.least_eod}, which favours it."
+    )
     if not near:
         return flattered
-    named = ", ".join(near) if len(near) <= MOST_NAMED else f"{len(near)} of the {len(values) - 1} others"
+    named = (
+        ", ".join(near)
+        if len(near) <= MOST_NAMED
+        else f"{len(near)} of the {len(values) - 1} others"
+    )
     return joined(flattered, f"Over these seeds not clearly worse than {focus.least_eod}: {named}.")
 
 
 def _seeds(values: Values, focus: Focus) -> str:
     """The caveat for few seeds, unless the summary of clients already states it."""
-    silent = focus.least_eod == focus.baseline or np.isfinite(over_seeds(values, focus.baseline, "average").mean)
+    silent = focus.least_eod == focus.baseline or np.isfinite(
+        over_seeds(values, focus.baseline, "average").mean
+    )
     return "" if silent else seeds_caution(values, focus.baseline, focus.least_eod, METRIC)
 
 
-# The top of the page: whom the model serves worst, what the compared methods change, and the three numbers that matter most.
+# The top of the page: whom the model serves worst, what the compared methods change, and the three
+# numbers that matter most.
 
 KICKER = "how evenly a federated model serves its clients"
 WHOSE = {"worst10": " of clients", "variance": " between clients"}  # after a metric's title
 
 
 def opening(comparison: Comparison, values: Values, focus: Focus) -> Html:
-    """The top of the page: title, worst-served client and group, what the methods change, and the experiment's notes."""
+    """The top of the page: title, worst-served client and group, what the methods change, and the
+    experiment's notes.
+    """
     whom = whom_of(comparison, values, focus)
-    groups = summarise_groups(with_groups(comparison, values, focus.least), focus, group_split(comparison))
-    metrics = defined_metrics({focus.baseline: values[focus.baseline]}, (headline(values), "worst10", "variance"))
+    groups = summarise_groups(
+        with_groups(comparison, values, focus.least), focus, group_split(comparison)
+    )
+    metrics = defined_metrics(
+        {focus.baseline: values[focus.baseline]}, (headline(values), "worst10", "variance")
+    )
     return fill(
         "opening.html",
         kicker=comparison.name if comparison.title else KICKER,
@@ -245,7 +332,8 @@ def opening(comparison: Comparison, values: Values, focus: Focus) -> Html:
         lead=lead_of(sentences(whom)) if whom else "",
         divergence=divergence(comparison),
         table=whom_table(whom) if whom else "",
-        # Small clients are often those that are served worst, so a page without them may look better than the results are.
+        # Small clients are often those that are served worst, so a page without them may look
+        # better than the results are.
         hidden=len(focus.hidden) if len(focus.hidden) <= MANY else 0,
         clients=comparison.federation.clients,
         methods=len(values),
@@ -261,7 +349,9 @@ def page_title(comparison: Comparison) -> str:
     """The experiment's title or, without one, the data and the question."""
     methods, data = comparison.labels, comparison.federation.name
     question = (
-        f"which of {len(methods)} methods serves clients most evenly?" if len(methods) > 1 else f"whom does {methods[0]} serve worst?"
+        f"which of {len(methods)} methods serves clients most evenly?"
+        if len(methods) > 1
+        else f"whom does {methods[0]} serve worst?"
     )
     return comparison.title or f"{capitalise(data)}: {question}"
 
@@ -273,7 +363,9 @@ def lead_of(said: Sequence[str]) -> Html:
 
 
 class _Tile(NamedTuple):
-    """One of the numbers at the top of the page; `before` is empty where there is nothing to compare with."""
+    """One of the numbers at the top of the page; `before` is empty where there is nothing to
+    compare with.
+    """
 
     title: str
     before: str
@@ -284,7 +376,10 @@ class _Tile(NamedTuple):
 def _tile(values: Values, focus: Focus, name: str) -> _Tile:
     metric = COLUMNS[name]
     unit = "" if name == "variance" else " %"
-    before, after = (_with_unit(format_value(over_seeds(values, label, name).mean, metric), unit) for label in (focus.baseline, focus.lead))
+    before, after = (
+        _with_unit(format_value(over_seeds(values, label, name).mean, metric), unit)
+        for label in (focus.baseline, focus.lead)
+    )
     rows = "" if focus.split == "test" or name == CENTRAL else ", validation rows"
     title = f"{sentence_case(metric.title)}{WHOSE.get(name, '')}{rows}"
     if focus.lead == focus.baseline:
@@ -292,7 +387,9 @@ def _tile(values: Values, focus: Focus, name: str) -> _Tile:
     change = difference(values, focus.lead, focus.baseline, name)
     if not np.isfinite(change.half_width):
         return _Tile(title, before, after, f"change: {signed(format_value(change.mean, metric))}")
-    low, high = (signed(format_value(change.mean + side * change.half_width, metric)) for side in (-1, 1))
+    low, high = (
+        signed(format_value(change.mean + side * change.half_width, metric)) for side in (-1, 1)
+    )
     return _Tile(title, before, after, f"change: {low} to {high} (95 % interval)")
 
 

@@ -10,7 +10,12 @@ from evenly.metrics import EVERY_METRIC
 from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS
 from evenly.report.chart_sections import chart_sections
 from evenly.report.client_section import client_section
-from evenly.report.disclosure import hidden_groups, hidden_numbers, withheld_client_metrics, without_clients
+from evenly.report.disclosure import (
+    hidden_groups,
+    hidden_numbers,
+    withheld_client_metrics,
+    without_clients,
+)
 from evenly.report.focus import Focus, choose_focus
 from evenly.report.group_section import group_section
 from evenly.report.group_values import with_groups
@@ -18,7 +23,12 @@ from evenly.report.html import Html, contents, document, join
 from evenly.report.opening import opening, page_title
 from evenly.report.paired_section import paired_section
 from evenly.report.results_section import results_section
-from evenly.report.setup_sections import data_section, excluded_section, paper_section, settings_section
+from evenly.report.setup_sections import (
+    data_section,
+    excluded_section,
+    paper_section,
+    settings_section,
+)
 from evenly.report.trust_sections import hidden_section, left_out_section, privacy_section
 from evenly.report.values import client_split, final_values
 from evenly.writing import write_whole
@@ -55,7 +65,11 @@ class Report(NamedTuple):
     def text(self) -> str:
         """The page as HTML. The same results give the same page."""
         sections = {key: self.sections[key] for key in CONTENTS if self.sections.get(key)}
-        body = [self.opening, contents({key: CONTENTS[key] for key in sections}), *sections.values()]
+        body = [
+            self.opening,
+            contents({key: CONTENTS[key] for key in sections}),
+            *sections.values(),
+        ]
         return document(self.title, join(body), self.specs)
 
     def write(self, path: Path) -> Path:
@@ -63,7 +77,13 @@ class Report(NamedTuple):
         return write_whole(path, lambda file: file.write(self.text.encode()))
 
 
-def write_report(comparison: Comparison, path: str | Path, lines: list[PaperLine] | None = None, *, least: int = 0) -> Path:
+def write_report(
+    comparison: Comparison,
+    path: str | Path,
+    lines: list[PaperLine] | None = None,
+    *,
+    least: int = 0,
+) -> Path:
     """Write the report of a comparison as one HTML file.
 
     Args:
@@ -86,7 +106,9 @@ def render(comparison: Comparison, lines: list[PaperLine] | None = None, *, leas
     return build(comparison, lines, least=least).text
 
 
-def build(comparison: Comparison, lines: list[PaperLine] | None = None, *, least: int = 0) -> Report:
+def build(
+    comparison: Comparison, lines: list[PaperLine] | None = None, *, least: int = 0
+) -> Report:
     """Compute all sections and charts of a report; arguments as for `write_report`."""
     _check(comparison, least)
     split = client_split(comparison)
@@ -94,8 +116,15 @@ def build(comparison: Comparison, lines: list[PaperLine] | None = None, *, least
     clients = without_clients(comparison, hidden)
     values = final_values(clients, split, withheld_client_metrics(clients, split, hidden, least))
     focus, whole = choose_focus(comparison, values, least), with_groups(comparison, values, least)
-    charts, groups = chart_sections(comparison, clients, whole, focus), group_section(comparison, focus)
-    withheld = {*_unnamed(comparison, focus), *(() if clients is comparison else _of_clients()), *_withheld(comparison, least)}
+    charts, groups = (
+        chart_sections(comparison, clients, whole, focus),
+        group_section(comparison, focus),
+    )
+    withheld = {
+        *_unnamed(comparison, focus),
+        *(() if clients is comparison else _of_clients()),
+        *_withheld(comparison, least),
+    }
     sections = {
         "results": results_section(clients, values, focus),
         "paper": paper_section([line for line in lines or [] if line.metric not in withheld]),
@@ -107,15 +136,28 @@ def build(comparison: Comparison, lines: list[PaperLine] | None = None, *, least
         "privacy": privacy_section(comparison),
         "data": data_section(comparison, least),
         "settings": settings_section(comparison),
-        "excluded": Html("") if comparison.incidents else excluded_section(comparison, focus.hidden, least),
+        "excluded": (
+            Html("") if comparison.incidents else excluded_section(comparison, focus.hidden, least)
+        ),
         "hidden": hidden_section(comparison, focus),
     }
-    return Report(page_title(comparison), opening(comparison, values, focus), sections, charts.specs | groups.specs)
+    return Report(
+        page_title(comparison),
+        opening(comparison, values, focus),
+        sections,
+        charts.specs | groups.specs,
+    )
 
 
 def _of_clients() -> list[str]:
-    """Metrics computed from clients. A paper's figures for these include all clients, also hidden ones."""
-    return [metric.name for metric in EVERY_METRIC.values() if metric.rests_on in (*OF_CLIENTS, CLIENT_GROUPS)]
+    """Metrics computed from clients. A paper's figures for these include all clients, also hidden
+    ones.
+    """
+    return [
+        metric.name
+        for metric in EVERY_METRIC.values()
+        if metric.rests_on in (*OF_CLIENTS, CLIENT_GROUPS)
+    ]
 
 
 def _unnamed(comparison: Comparison, focus: Focus) -> set[str]:
@@ -126,18 +168,27 @@ def _withheld(comparison: Comparison, least: int) -> set[str]:
     """Group metrics that must not be shown for some split; a paper's figures may refer to any."""
     splits = ["test", *([CENTRAL] if len(comparison.federation.central) else [])]
     several = len(comparison.federation.groups) > 1
-    return {metric for split in splits if several for metric in hidden_groups(comparison, split, least).withheld}
+    return {
+        metric
+        for split in splits
+        if several
+        for metric in hidden_groups(comparison, split, least).withheld
+    }
 
 
 def _check(comparison: Comparison, least: int) -> None:
     if least < 0:
-        raise ValueError(f"The least number of people in a cell must be at least 0, got {least}. 0 hides nothing.")
+        raise ValueError(
+            f"The least number of people in a cell must be at least 0, got {least}. 0 hides"
+            " nothing."
+        )
     if not comparison.runs:
         raise ValueError("A report needs at least one run, got none.")
     for run in comparison.runs:
         clients = run.trace.tables.shape[2]
         if clients != comparison.federation.clients:
             raise ValueError(
-                f"Every run must have the federation's {comparison.federation.clients} clients, but {run.label!r} with seed {run.seed} "
-                f"has {clients}. Compare only runs on the same clients."
+                f"Every run must have the federation's {comparison.federation.clients} clients, but"
+                f" {run.label!r} with seed {run.seed} has {clients}. Compare only runs on the same"
+                " clients."
             )

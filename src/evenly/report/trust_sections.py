@@ -7,23 +7,45 @@ from typing import NamedTuple, TypeVar
 from evenly.algorithms import METHODS
 from evenly.experiment.comparison import Comparison, DeploymentSetup, Incidents, Run
 from evenly.experiment.deployment import UNKNOWN, Exclusion, RoundFlag, ServerOptions
-from evenly.report.disclosure import MANY, Hidden, hidden_clients, hidden_groups, hidden_words, withheld_client_metrics
+from evenly.report.disclosure import (
+    MANY,
+    Hidden,
+    hidden_clients,
+    hidden_groups,
+    hidden_words,
+    withheld_client_metrics,
+)
 from evenly.report.focus import Focus
 from evenly.report.group_values import group_split, groupings
 from evenly.report.html import Column, Html, bullets, element, grid, nonbreaking, paragraph, section
 from evenly.report.values import SPLIT_WORDS, size_text
 
-# The section on who did not count in a deployment and why, and on who claimed more than the caps allow.
+# The section on who did not count in a deployment and why, and on who claimed more than the caps
+# allow.
 
 MOST = 50  # rows of a table
 MOST_REASONS = 3
-PHASES = {"train": "training", "measure": "measuring", "evaluate": "evaluation", "census": "before the first round"}
-WHAT = {"loss": "its loss", "examples": "its rows", "coefficient": "its share of the weight", "norm": "the length of its update"}
+PHASES = {
+    "train": "training",
+    "measure": "measuring",
+    "evaluate": "evaluation",
+    "census": "before the first round",
+}
+WHAT = {
+    "loss": "its loss",
+    "examples": "its rows",
+    "coefficient": "its share of the weight",
+    "norm": "the length of its update",
+}
 NO_PROOF = (
-    "A flag means that a value that a client claimed, or its share of the weight, was outside the caps and was set to the cap. "
-    "This does not prove a lie: a client that the model serves badly has a large loss, too."
+    "A flag means that a value that a client claimed, or its share of the weight, was outside the"
+    " caps and was set to the cap. This does not prove a lie: a client that the model serves badly"
+    " has a large loss, too."
 )
-NEVER = "The model does not learn from clients that are left out. If a client is left out often, the model can become unfair to it."
+NEVER = (
+    "The model does not learn from clients that are left out. If a client is left out often, the"
+    " model can become unfair to it."
+)
 
 T = TypeVar("T")
 
@@ -31,7 +53,8 @@ T = TypeVar("T")
 def left_out_section(comparison: Comparison, focus: Focus) -> Html:
     """The section on replies that did not count in a deployment; empty for a simulation.
 
-    Hidden clients are not named, and reasons are shortened if anything is hidden, since they may quote counts.
+    Hidden clients are not named, and reasons are shortened if anything is hidden, since they may
+    quote counts.
     """
     told = comparison.incidents
     if told is None:
@@ -40,7 +63,11 @@ def left_out_section(comparison: Comparison, focus: Focus) -> Html:
     if told.left_out:
         parts += [_left_out_table(comparison, focus, told.left_out), paragraph(NEVER, "soft")]
     if told.flagged:
-        parts += [element("h3", None, "Flagged"), paragraph(NO_PROOF), _flag_table(comparison, focus, told.flagged)]
+        parts += [
+            element("h3", None, "Flagged"),
+            paragraph(NO_PROOF),
+            _flag_table(comparison, focus, told.flagged),
+        ]
     return section("left-out", "Who was left out", *parts)
 
 
@@ -54,18 +81,37 @@ def _summary(comparison: Comparison, told: Incidents) -> str:
     words += f", and {others:,} further {'reply' if others == 1 else 'replies'}" if others else ""
     words += f". This affects {clients:,} of {comparison.federation.clients:,} clients."
     last = int(comparison.runs[0].trace.rounds[-1])
-    silent = len({one.client for one in told.left_out if one.phase == "evaluate" and one.round == last})
-    older = f" In the last evaluation, {silent:,} did not answer; the page shows their last answer, if there is one."
+    silent = len(
+        {one.client for one in told.left_out if one.phase == "evaluate" and one.round == last}
+    )
+    older = (
+        f" In the last evaluation, {silent:,} did not answer; the page shows their last answer, if"
+        " there is one."
+    )
     return words + (older if silent else "")
 
 
 def _left_out_table(comparison: Comparison, focus: Focus, left_out: Sequence[Exclusion]) -> Html:
-    by_client = _grouped(left_out, lambda one: (one.client, one.node if one.client == UNKNOWN else UNKNOWN))
+    by_client = _grouped(
+        left_out, lambda one: (one.client, one.node if one.client == UNKNOWN else UNKNOWN)
+    )
     ordered = sorted(by_client, key=lambda own: -len(own))
-    rows = [[_name(comparison, focus, own[0]), f"{len(own):,}", _when(own), _why(own, focus)] for own in ordered[:MOST]]
+    rows = [
+        [_name(comparison, focus, own[0]), f"{len(own):,}", _when(own), _why(own, focus)]
+        for own in ordered[:MOST]
+    ]
     caption = "Clients whose replies did not count: how often, in which rounds and why."
     caption += f" The {MOST} most frequent of {len(ordered):,}." if len(ordered) > MOST else ""
-    return grid(caption, [Column("Client"), Column("Times"), Column("Rounds", words=True), Column("Why", words=True)], rows)
+    return grid(
+        caption,
+        [
+            Column("Client"),
+            Column("Times"),
+            Column("Rounds", words=True),
+            Column("Why", words=True),
+        ],
+        rows,
+    )
 
 
 def _name(comparison: Comparison, focus: Focus, one: Exclusion) -> str:
@@ -73,14 +119,21 @@ def _name(comparison: Comparison, focus: Focus, one: Exclusion) -> str:
 
 
 def _called(comparison: Comparison, focus: Focus, client: int) -> str:
-    return "a client that is not named" if client in focus.hidden else comparison.federation.names[client]
+    return (
+        "a client that is not named"
+        if client in focus.hidden
+        else comparison.federation.names[client]
+    )
 
 
 def _when(own: Sequence[Exclusion]) -> str:
     phases = _grouped(own, lambda one: one.phase)
     if len(phases) == 1 and own[0].phase == "train":
         return spans(one.round for one in own)
-    told = [(PHASES.get(same[0].phase, same[0].phase), spans(one.round for one in same)) for same in phases]
+    told = [
+        (PHASES.get(same[0].phase, same[0].phase), spans(one.round for one in same))
+        for same in phases
+    ]
     return "; ".join(phase if rounds == "0" else f"{phase} {rounds}" for phase, rounds in told)
 
 
@@ -106,11 +159,23 @@ def _flag_table(comparison: Comparison, focus: Focus, flagged: Sequence[RoundFla
         quiet = focus.least > 1 and flag.what == "examples"
         said = "not shown" if quiet else _amount(flag.what, flag.said)
         counted = "not shown" if quiet else _amount(flag.what, flag.counted)
-        what = f"the cap of {said} cannot hold for this few" if everybody else WHAT.get(flag.what, flag.what)
-        rows.append([name, what, _rounds(one.round for one in own), "" if everybody else said, counted])
+        what = (
+            f"the cap of {said} cannot hold for this few"
+            if everybody
+            else WHAT.get(flag.what, flag.what)
+        )
+        rows.append(
+            [name, what, _rounds(one.round for one in own), "" if everybody else said, counted]
+        )
     caption = "Clients whose values the caps changed, with the values of the last time."
     caption += f" The {MOST} most frequent of {len(ordered):,}." if len(ordered) > MOST else ""
-    columns = [Column("Client"), Column("What", words=True), Column("Rounds", words=True), Column("Claimed"), Column("Counted as")]
+    columns = [
+        Column("Client"),
+        Column("What", words=True),
+        Column("Rounds", words=True),
+        Column("Claimed"),
+        Column("Counted as"),
+    ]
     return grid(caption, columns, rows)
 
 
@@ -141,7 +206,10 @@ def spans(rounds: Iterable[int]) -> str:
     '1–3, 5, 8–9'
     """
     ordered = sorted(set(rounds))
-    runs = [[n for _, n in own] for _, own in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0])]
+    runs = [
+        [n for _, n in own]
+        for _, own in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0])
+    ]
     return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
@@ -182,7 +250,9 @@ def sent_data(comparison: Comparison, label: str) -> SentData:
 
 
 def needs_of(run: Run) -> tuple[str, ...] | None:
-    """The values that a run's rule and sampling need from clients, in the order of WORDS; None if unknown."""
+    """The values that a run's rule and sampling need from clients, in the order of WORDS; None if
+    unknown.
+    """
     return None if run.needs is None else tuple(name for name in WORDS if name in run.needs)
 
 
@@ -192,14 +262,28 @@ MOST_TOGETHER = 2  # names in one entry
 def privacy_section(comparison: Comparison) -> Html:
     """The section on the values that clients send under each method."""
     intro = (
-        "Besides its update, a client that takes part in a round sends the server the values that its weight depends on. Where the "
-        "sampling of clients depends on their data, it also sends those values, once: a few bytes, which are not counted here."
+        "Besides its update, a client that takes part in a round sends the server the values that"
+        " its weight depends on. Where the sampling of clients depends on their data, it also sends"
+        " those values, once: a few bytes, which are not counted here."
     )
-    columns = [Column("Method"), Column("It reveals", words=True), Column("It sends"), Column("It receives")]
+    columns = [
+        Column("Method"),
+        Column("It reveals", words=True),
+        Column("It sends"),
+        Column("It receives"),
+    ]
     rows = [_reveals(own, name) for name, own in _alike(comparison).items()]
     more = deployed_words(comparison)
-    also = [paragraph("In this deployment, the server also receives:"), bullets(more)] if more else []
-    return section("privacy", "What clients reveal", paragraph(intro), grid("Per client and round.", columns, rows), *also)
+    also = (
+        [paragraph("In this deployment, the server also receives:"), bullets(more)] if more else []
+    )
+    return section(
+        "privacy",
+        "What clients reveal",
+        paragraph(intro),
+        grid("Per client and round.", columns, rows),
+        *also,
+    )
 
 
 def _alike(comparison: Comparison) -> dict[str, SentData]:
@@ -207,12 +291,18 @@ def _alike(comparison: Comparison) -> dict[str, SentData]:
     found: dict[tuple[object, ...], list[SentData]] = {}
     for label in comparison.labels:
         own = sent_data(comparison, label)
-        found.setdefault((comparison.of(label)[0].algorithm, own.needs, own.upload, own.download), []).append(own)
+        found.setdefault(
+            (comparison.of(label)[0].algorithm, own.needs, own.upload, own.download), []
+        ).append(own)
     return {_together([own.label for own in alike]): alike[0] for alike in found.values()}
 
 
 def _together(labels: list[str]) -> str:
-    return ", ".join(labels) if len(labels) <= MOST_TOGETHER else f"{labels[0]} and {len(labels) - 1} more settings of it"
+    return (
+        ", ".join(labels)
+        if len(labels) <= MOST_TOGETHER
+        else f"{labels[0]} and {len(labels) - 1} more settings of it"
+    )
 
 
 def _reveals(found: SentData, name: str) -> list[str]:
@@ -222,24 +312,28 @@ def _reveals(found: SentData, name: str) -> list[str]:
     return [name, words, size_text(found.upload), size_text(found.download)]
 
 
-# What clients of a deployment tell the server besides what the method needs: a census, evaluations, and updates one by one.
+# What clients of a deployment tell the server besides what the method needs: a census, evaluations,
+# and updates one by one.
 
 CENSUS = (
-    "Census: once, before the first round, the number of training rows of each group and label and, if the client sends them, its name, "
-    "its number, the group that the whole client belongs to, and the names of its labels and groups."
+    "Census: once, before the first round, the number of training rows of each group and label and,"
+    " if the client sends them, its name, its number, the group that the whole client belongs to,"
+    " and the names of its labels and groups."
 )
 NO_CENSUS = "Census: none was requested."
 ONE_PHASE = "Updates: the server receives the update of each client separately."
 IN_THE_CLEAR = (
-    "Updates: rounds have two phases, but there is no function for a masked sum. The server still receives the update of each client "
-    "separately, multiplied by a coefficient that it knows."
+    "Updates: rounds have two phases, but there is no function for a masked sum. The server still"
+    " receives the update of each client separately, multiplied by a coefficient that it knows."
 )
 GIVEN_SUM = (
-    "Updates: rounds have two phases, and a function of the deployment computes the sum of what clients send. Whether it hides single "
-    "updates depends on this function and on the clients' masks, which evenly does not check."
+    "Updates: rounds have two phases, and a function of the deployment computes the sum of what"
+    " clients send. Whether it hides single updates depends on this function and on the clients'"
+    " masks, which evenly does not check."
 )
 NOT_KEPT = (
-    "Updates: for some rounds it was not recorded whether there was a function for a masked sum. Without one, updates arrive separately."
+    "Updates: for some rounds it was not recorded whether there was a function for a masked sum."
+    " Without one, updates arrive separately."
 )
 
 
@@ -249,7 +343,11 @@ def deployed_words(comparison: Comparison) -> list[str]:
     if deployed is None:
         return []
     grouped = len(comparison.federation.groups) > 1
-    return [CENSUS if deployed.census else NO_CENSUS, _evaluations(deployed, grouped=grouped), _updates(deployed.options)]
+    return [
+        CENSUS if deployed.census else NO_CENSUS,
+        _evaluations(deployed, grouped=grouped),
+        _updates(deployed.options),
+    ]
 
 
 def _evaluations(deployed: DeploymentSetup, *, grouped: bool) -> str:
@@ -257,10 +355,16 @@ def _evaluations(deployed: DeploymentSetup, *, grouped: bool) -> str:
     if deployed.tables:
         found = counts + (", or from some clients an accuracy only" if deployed.accuracies else "")
     else:
-        found = "its accuracy (counts by label and prediction, and by group, where a client sends them instead)"
+        found = (
+            "its accuracy (counts by label and prediction, and by group, where a client sends them"
+            " instead)"
+        )
     *most, last = [SPLIT_WORDS[split] for split in deployed.evaluated] or ["test"]
     rows = f"{', '.join(most)} and {last}" if most else last
-    return f"Evaluations: after each round in which a client evaluates, the number of its {rows} rows, its mean loss on them, and {found}."
+    return (
+        f"Evaluations: after each round in which a client evaluates, the number of its {rows} rows,"
+        f" its mean loss on them, and {found}."
+    )
 
 
 def _updates(options: tuple[ServerOptions, ...]) -> str:
@@ -270,35 +374,64 @@ def _updates(options: tuple[ServerOptions, ...]) -> str:
     least = min(options, key=lambda one: (one.two_phase, one.given_sum))
     words = GIVEN_SUM if least.given_sum else IN_THE_CLEAR if least.two_phase else ONE_PHASE
     changed = len({(one.two_phase, one.given_sum) for one in options}) > 1
-    return words + (" This applies to some of the rounds: see two_phase under Settings." if changed else "")
+    return words + (
+        " This applies to some of the rounds: see two_phase under Settings." if changed else ""
+    )
 
 
 # The section on what is not shown, and why.
 
 WHY = (
-    "Values that rest on fewer than {least} people are hidden, so that nobody's outcome can be inferred from a small number. Where a total "
-    "would reveal a hidden value, the smallest other value is hidden as well, and metrics computed from hidden values are withheld. "
-    "Figures over clients exclude hidden clients"
+    "Values that rest on fewer than {least} people are hidden, so that nobody's outcome can be"
+    " inferred from a small number. Where a total would reveal a hidden value, the smallest other"
+    " value is hidden as well, and metrics computed from hidden values are withheld. Figures over"
+    " clients exclude hidden clients"
 )
-KEPT = f", unless more than {MANY} are hidden, as here: with that many, single values cannot be reconstructed."
+KEPT = (
+    f", unless more than {MANY} are hidden, as here: with that many, single values cannot be"
+    " reconstructed."
+)
 
 
 def hidden_section(comparison: Comparison, focus: Focus) -> Html:
     """The section on hidden values; empty if `least` hides nothing."""
     if focus.least < 2:
         return Html("")
-    items = [hidden_words([hidden_clients(comparison, focus.split, focus.least)], focus.least, what="client", whom="rows")]
+    items = [
+        hidden_words(
+            [hidden_clients(comparison, focus.split, focus.least)],
+            focus.least,
+            what="client",
+            whom="rows",
+        )
+    ]
     if withheld := withheld_client_metrics(comparison, focus.split, focus.hidden, focus.least):
-        items.append(f"Withheld, because they would reveal a hidden client: {', '.join(sorted(withheld))}.")
+        items.append(
+            f"Withheld, because they would reveal a hidden client: {', '.join(sorted(withheld))}."
+        )
     for grouping in groupings(comparison.federation):
         found = hidden_groups(comparison, group_split(comparison), focus.least, grouping.attribute)
         cells = Hidden(found.cells[:, 1:], found.small[:, 1:], {})
-        items.append(_of(grouping.title, hidden_words([Hidden(found.cells[:, 0], found.small[:, 0], {})], focus.least, what="group")))
-        items.append(_of(grouping.title, hidden_words([cells], focus.least, what="rate of a group by label")))
+        items.append(
+            _of(
+                grouping.title,
+                hidden_words(
+                    [Hidden(found.cells[:, 0], found.small[:, 0], {})], focus.least, what="group"
+                ),
+            )
+        )
+        items.append(
+            _of(grouping.title, hidden_words([cells], focus.least, what="rate of a group by label"))
+        )
         if found.withheld:
             items.append(_of(grouping.title, f"withheld: {', '.join(sorted(found.withheld))}."))
     intro = paragraph(WHY.format(least=focus.least) + (KEPT if len(focus.hidden) > MANY else "."))
-    return section("hidden", "What is not shown", intro, bullets(list(filter(None, items)) or ["Nothing had to be hidden."]))
+    return section(
+        "hidden",
+        "What is not shown",
+        intro,
+        bullets(list(filter(None, items)) or ["Nothing had to be hidden."]),
+    )
 
 
 def _of(title: str, words: str) -> str:

@@ -1,4 +1,6 @@
-"""The page of a search: what was chosen and why, the front, how each setting matters, and all trials."""
+"""The page of a search: what was chosen and why, the front, how each setting matters, and all
+trials.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,15 @@ from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, write_trial
 from evenly.experiment.tuning import tune as search
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
-from evenly.report.charts.trials import TuningView, count_outside, margin_in, pairs_of_aims, tuning_front, tuning_setting, view_of
+from evenly.report.charts.trials import (
+    TuningView,
+    count_outside,
+    margin_in,
+    pairs_of_aims,
+    tuning_front,
+    tuning_setting,
+    view_of,
+)
 from evenly.report.group_values import with_groups
 from evenly.report.html import (
     ChartFigure,
@@ -46,7 +56,13 @@ from evenly.report.values import (
 )
 from evenly.writing import write_whole
 
-CONTENTS = {"front": "The front", "by-setting": "Settings", "test": "On test rows", "trials": "Trials", "how": "How it was done"}
+CONTENTS = {
+    "front": "The front",
+    "by-setting": "Settings",
+    "test": "On test rows",
+    "trials": "Trials",
+    "how": "How it was done",
+}
 
 CLIENTS, GROUPS = ("average", "worst10", "variance"), ("eod_abs", "spd_abs")
 UNITS = "Accuracies in percent, variances in percent squared. "
@@ -63,30 +79,43 @@ def tune(
 ) -> Tuning:
     """Search the settings that a method's notation leaves open, as `evenly tune` does.
 
-    Trials are compared on validation rows. The chosen settings and the baseline are then trained again and evaluated on all rows.
+    Trials are compared on validation rows. The chosen settings and the baseline are then trained
+    again and evaluated on all rows.
 
     Args:
         method: The method with the settings to search, such as ``"q-fedavg(q=0.001..10:log)"``.
         data: A data set with its settings, such as ``"synthetic(clients=20)"``, or the result of
             ``evenly.datasets.load.table_source``.
-        out: A folder for the trials, the results of the chosen settings and both reports. Repeat the call to resume after an
-            interruption.
+        out: A folder for the trials, the results of the chosen settings and both reports. Repeat
+            the call to resume after an interruption.
         progress: Called with the number of rounds done and the number of all rounds.
-        trials: The number of settings to try. By default 64, or all combinations if there are fewer.
-        settings: Further options of ``evenly.experiment.tuning_space.plan_tuning``: objectives, keep, within, baseline, rounds, seeds
-            and more.
+        trials: The number of settings to try. By default 64, or all combinations if there are
+            fewer.
+        settings: Further options of ``evenly.experiment.tuning_space.plan_tuning``: objectives,
+            keep, within, baseline, rounds, seeds and more.
 
     Returns:
-        All trials, the choice, and the comparison of the chosen settings with the baseline on all rows.
+        All trials, the choice, and the comparison of the chosen settings with the baseline on all
+        rows.
 
     Raises:
         ValueError: If the method leaves no setting open, or if an option is not valid.
     """
-    return search(method, data=data, out=out, progress=progress, trials=trials, finish=write_tuning, **settings)
+    return search(
+        method,
+        data=data,
+        out=out,
+        progress=progress,
+        trials=trials,
+        finish=write_tuning,
+        **settings,
+    )
 
 
 def write_tuning(tuning: Tuning, folder: Path) -> list[dict[str, Any]]:
-    """Write the trials, the results of the chosen settings and both pages. Returns the rows of the results."""
+    """Write the trials, the results of the chosen settings and both pages. Returns the rows of the
+    results.
+    """
     write_trials(tuning, folder)
     rows = write_rows(Store(folder / CHOSEN, tuning.plan.final(tuning.choice.chosen)), tuning.final)
     write_report(tuning.final, folder / CHOSEN / "report.html")
@@ -105,18 +134,36 @@ def write_tuning_report(tuning: Tuning, path: Path, results: str) -> Path:
 def render_tuning(tuning: Tuning, results: str) -> str:
     """The page as text. `results` is the relative path of the report on the chosen settings."""
     fronts = [_front(tuning, view_of(tuning, x, y)) for x, y in pairs_of_aims(tuning)]
-    settings = [_setting(tuning, name, aim) for aim in tuning.plan.objectives for name in tuning.plan.space.dimensions]
+    settings = [
+        _setting(tuning, name, aim)
+        for aim in tuning.plan.objectives
+        for name in tuning.plan.space.dimensions
+    ]
     sections = {
         "front": _figures("front", _front_title(tuning), tuning, fronts, len(fronts)),
-        "by-setting": _figures("by-setting", "How does each setting matter?", tuning, settings, len(tuning.plan.space.dimensions)),
+        "by-setting": _figures(
+            "by-setting",
+            "How does each setting matter?",
+            tuning,
+            settings,
+            len(tuning.plan.space.dimensions),
+        ),
         "test": _test(tuning, results),
         "trials": _trials(tuning),
         "how": _how(tuning),
     }
     data = tuning.final.federation.name
-    title = f"{capitalise(data)}: which settings of {tuning.plan.space.composition[0].name} are best?"
-    body = [_opening(tuning, title), contents({key: CONTENTS[key] for key in sections}), *sections.values()]
-    return document(title, join(body), {figure.identifier: figure.spec for figure in (*fronts, *settings)})
+    title = (
+        f"{capitalise(data)}: which settings of {tuning.plan.space.composition[0].name} are best?"
+    )
+    body = [
+        _opening(tuning, title),
+        contents({key: CONTENTS[key] for key in sections}),
+        *sections.values(),
+    ]
+    return document(
+        title, join(body), {figure.identifier: figure.spec for figure in (*fronts, *settings)}
+    )
 
 
 def _opening(tuning: Tuning, title: str) -> Html:
@@ -136,46 +183,82 @@ def finding(tuning: Tuning) -> str:
     if chosen.label == baseline.label:
         return f"The baseline {baseline.label} is kept: no admissible setting is better."
     told = [
-        f"{metric.title} {format_value(chosen.means[metric.name], metric)} instead of {format_value(baseline.means[metric.name], metric)}"
+        f"{metric.title} {format_value(chosen.means[metric.name], metric)} instead of"
+        f" {format_value(baseline.means[metric.name], metric)}"
         for metric in (EVERY_METRIC[name] for name in aims_of(tuning))
     ]
-    return f"Chosen: {chosen.label}. On validation rows, beside {baseline.label}: {', '.join(told)}."
+    return (
+        f"Chosen: {chosen.label}. On validation rows, beside {baseline.label}: {', '.join(told)}."
+    )
 
 
 def rule(tuning: Tuning) -> str:
     """Why these settings were chosen."""
     plan, choice = tuning.plan, tuning.choice
-    names, kept = " and ".join(_aim(name) for name in plan.objectives), EVERY_METRIC[plan.keep].title
-    allowed, trials = sum(choice.allowed[tried.label] for tried in tuning.trials), len(tuning.trials)
+    names, kept = (
+        " and ".join(_aim(name) for name in plan.objectives),
+        EVERY_METRIC[plan.keep].title,
+    )
+    allowed, trials = (
+        sum(choice.allowed[tried.label] for tried in tuning.trials),
+        len(tuning.trials),
+    )
     among = f"the baseline and all {trials} settings"
     if plan.within is not None:
-        unit = (" point" if plan.within == 1 else " points") if "%" in EVERY_METRIC[plan.keep].range else ""
-        among = f"the baseline and the {allowed} of {trials} settings whose {kept} stays within {plan.within:g}{unit} of its own"
+        unit = (
+            (" point" if plan.within == 1 else " points")
+            if "%" in EVERY_METRIC[plan.keep].range
+            else ""
+        )
+        among = (
+            f"the baseline and the {allowed} of {trials} settings whose {kept} stays within"
+            f" {plan.within:g}{unit} of its own"
+        )
     if len(plan.objectives) == 1:
-        return f"This is the {names} among {among}. {_tie(tuning)}Test rows were not used for the choice."
-    balanced = f"The front trades {names} against each other. The choice is its most balanced point among {among}: the one nearest to the"
-    return f"{balanced} best of each, on scales from the worst to the best of front and baseline. Test rows were not used."
+        return (
+            f"This is the {names} among {among}. {_tie(tuning)}Test rows were not used for the"
+            " choice."
+        )
+    balanced = (
+        f"The front trades {names} against each other. The choice is its most balanced point among"
+        f" {among}: the one nearest to the"
+    )
+    return (
+        f"{balanced} best of each, on scales from the worst to the best of front and baseline. Test"
+        " rows were not used."
+    )
 
 
 def _tie(tuning: Tuning) -> str:
     """How many settings are equally good, if several are."""
     (aim,), chosen = tuning.plan.objectives, tuning.chosen
-    alike = sum(tuning.choice.allowed[t.label] and t.means[aim] == chosen.means[aim] for t in every_method(tuning).values())
+    alike = sum(
+        tuning.choice.allowed[t.label] and t.means[aim] == chosen.means[aim]
+        for t in every_method(tuning).values()
+    )
     return f"{alike} of these are equally good; the first of them is taken. " if alike > 1 else ""
 
 
 def caution(tuning: Tuning) -> str:
-    """Whether the improvement may be chance; empty if the baseline is kept or every change is clear over seeds."""
+    """Whether the improvement may be chance; empty if the baseline is kept or every change is clear
+    over seeds.
+    """
     chosen, baseline = tuning.chosen, tuning.baseline
     if chosen.label == baseline.label:
         return ""
     if len(tuning.plan.shared.seeds) < 2:
         return "Only one seed was tried, so the effect of chance is unknown."
-    changes = {name: spread(np.subtract(chosen.values[name], baseline.values[name])) for name in tuning.plan.objectives}
+    changes = {
+        name: spread(np.subtract(chosen.values[name], baseline.values[name]))
+        for name in tuning.plan.objectives
+    }
     unclear = [EVERY_METRIC[name].title for name, change in changes.items() if not is_clear(change)]
     if not unclear:
         return ""
-    return f"Over these seeds the change of {' and '.join(unclear)} is not clear: its 95 % interval, seed by seed, includes 0."
+    return (
+        f"Over these seeds the change of {' and '.join(unclear)} is not clear: its 95 % interval,"
+        " seed by seed, includes 0."
+    )
 
 
 def _aim(name: str) -> str:
@@ -190,25 +273,39 @@ def _front_title(tuning: Tuning) -> str:
 def _front(tuning: Tuning, view: TuningView) -> ChartFigure:
     every = every_method(tuning).values()
     outside = sum(not view.holds(tried) for tried in every)
-    caption = "The solid line joins the settings that no other beats in both. " if len(aims_of(tuning)) == 2 else ""
+    caption = (
+        "The solid line joins the settings that no other beats in both. "
+        if len(aims_of(tuning)) == 2
+        else ""
+    )
     if margin_in(tuning, view) is not None:
         caption += "The margin ends at the dashed line. "
     if len(tuning.plan.shared.seeds) > 1:
         caption += "Thin lines reach from the lowest seed to the highest. "
     caption += f"{outside} of {len(every)} lie too far away to be drawn. " if outside else ""
-    return ChartFigure(f"chart-front-{view.x}-{view.y}", tuning_front(tuning, view), f"{caption}Point at a mark for its settings.")
+    return ChartFigure(
+        f"chart-front-{view.x}-{view.y}",
+        tuning_front(tuning, view),
+        f"{caption}Point at a mark for its settings.",
+    )
 
 
 def _setting(tuning: Tuning, setting: str, aim: str) -> ChartFigure:
     outside = count_outside(tuning, aim)
     beyond = f" {outside} of {len(tuning.trials)} lie too far away to be drawn." if outside else ""
     caption = f"The dashed line is the baseline, {tuning.baseline.label}.{beyond}"
-    return ChartFigure(f"chart-{aim}-by-{setting.replace('.', '-')}", tuning_setting(tuning, setting, aim), caption)
+    return ChartFigure(
+        f"chart-{aim}-by-{setting.replace('.', '-')}", tuning_setting(tuning, setting, aim), caption
+    )
 
 
 def _figures(key: str, title: str, tuning: Tuning, figures: list[ChartFigure], beside: int) -> Html:
     body = element("div", {"class": f"figures of-{min(beside, 3)}"}, *map(figure_html, figures))
-    note = element("p", {"class": "soft"}, "Validation rows, means over seeds; one mark for each setting that was tried.")
+    note = element(
+        "p",
+        {"class": "soft"},
+        "Validation rows, means over seeds; one mark for each setting that was tried.",
+    )
     return section(key, title, note, legend_of(kinds_of(tuning), others=False), body)
 
 
@@ -219,19 +316,42 @@ def _test(tuning: Tuning, results: str) -> Html:
     values = with_groups(tuning.final, values) if groups else values
     shown = dict.fromkeys((headline(values), *CLIENTS, *(GROUPS if groups else ())))
     found = table_of(values, metrics=defined_metrics(values, tuple(shown)), split=split)
-    words = "The chosen settings and the baseline, trained again on the same seeds. Test rows are read only here, and only for these two."
+    words = (
+        "The chosen settings and the baseline, trained again on the same seeds. Test rows are read"
+        " only here, and only for these two."
+    )
     if split == "valid":
-        words += " No client has test rows of its own: figures on clients use the validation rows that were also used for the choice."
+        words += (
+            " No client has test rows of its own: figures on clients use the validation rows that"
+            " were also used for the choice."
+        )
     caption = f"After {tuning.final.rounds:,} rounds; clients on their {SPLIT_WORDS[split]} rows."
-    link = element("p", None, element("a", {"href": results}, "The whole report of these methods"), ": clients, groups, rounds, influence.")
-    return section("test", "On test rows", element("p", None, words), method_table(found, caption), key_of(found, UNITS), link)
+    link = element(
+        "p",
+        None,
+        element("a", {"href": results}, "The whole report of these methods"),
+        ": clients, groups, rounds, influence.",
+    )
+    return section(
+        "test",
+        "On test rows",
+        element("p", None, words),
+        method_table(found, caption),
+        key_of(found, UNITS),
+        link,
+    )
 
 
 def _trials(tuning: Tuning) -> Html:
     some, every = trials_table(tuning, most=MOST), trials_table(tuning)
     parts = [_grid(some, "On validation rows, mean over seeds ± half of the 95 % interval for it.")]
     if len(every.lines) > len(some.lines):
-        parts.append(details(f"All {len(tuning.trials)} trials", _grid(every, "Every trial. The same is in tuning.csv.")))
+        parts.append(
+            details(
+                f"All {len(tuning.trials)} trials",
+                _grid(every, "Every trial. The same is in tuning.csv."),
+            )
+        )
     return section("trials", "Trials", *parts)
 
 
@@ -244,7 +364,14 @@ def _grid(trials: Trials, caption: str) -> Html:
     rows = []
     for line in trials.lines:
         kind = "best" if "chosen" in line.marks else "near" if "front" in line.marks else ""
-        rows.append([line.name, *line.settings, *(Entry(cell, kind) for cell in line.cells), ", ".join(line.marks)])
+        rows.append(
+            [
+                line.name,
+                *line.settings,
+                *(Entry(cell, kind) for cell in line.cells),
+                ", ".join(line.marks),
+            ]
+        )
     return grid(caption, [*columns, Column("", words=True)], rows, kind="compact")
 
 
@@ -260,8 +387,18 @@ def _how(tuning: Tuning) -> Html:
         ("Seeds", ", ".join(map(str, plan.shared.seeds))),
         ("Sampling, unless a method says otherwise", plan.shared.sampling),
         ("Model", tuning.final.model),
-        ("Versions", ", ".join(f"{name} {version}" for name, version in tuning.final.versions.items())),
+        (
+            "Versions",
+            ", ".join(f"{name} {version}" for name, version in tuning.final.versions.items()),
+        ),
     ]
     command = tuning.final.command
-    shown = [element("h3", None, "The command"), element("pre", {"tabindex": "0"}, element("code", None, command))] if command else []
+    shown = (
+        [
+            element("h3", None, "The command"),
+            element("pre", {"tabindex": "0"}, element("code", None, command)),
+        ]
+        if command
+        else []
+    )
     return section("how", "How it was done", definitions(facts), *shown)

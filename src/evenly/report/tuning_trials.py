@@ -1,4 +1,5 @@
-"""The trials of a search as a table: which are worth showing, what is said of each, and its figures as text.
+"""The trials of a search as a table: which are worth showing, what is said of each, and its figures
+as text.
 
 The command line and the page both show this table, so it knows nothing of either.
 """
@@ -32,22 +33,36 @@ class Trials(NamedTuple):
 
 
 def trials_table(tuning: Tuning, *, most: int | None = None) -> Trials:
-    """The baseline and the trials. With `most`, only the chosen trial, the front and the best by the first objective."""
+    """The baseline and the trials. With `most`, only the chosen trial, the front and the best by
+    the first objective.
+    """
     plan = tuning.plan
     metrics = tuple(EVERY_METRIC[name] for name in aims_of(tuning))
-    settings, numbers = tuple(plan.space.dimensions), {tried.label: str(i) for i, tried in reversed(list(enumerate(tuning.trials)))}
-    lines = tuple(_line(tuning, tried, numbers.get(tried.label, BASELINE), metrics) for tried in _shown(tuning, most))
+    settings, numbers = (
+        tuple(plan.space.dimensions),
+        {tried.label: str(i) for i, tried in reversed(list(enumerate(tuning.trials)))},
+    )
+    lines = tuple(
+        _line(tuning, tried, numbers.get(tried.label, BASELINE), metrics)
+        for tried in _shown(tuning, most)
+    )
     return Trials(settings, metrics, lines)
 
 
 def aims_of(tuning: Tuning) -> tuple[str, ...]:
-    """The metrics that trials are judged by: the objectives and, with a margin, the metric that must be kept."""
+    """The metrics that trials are judged by: the objectives and, with a margin, the metric that
+    must be kept.
+    """
     return tuple(front_metrics(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within))
 
 
 def kinds_of(tuning: Tuning) -> tuple[str, str, str, str]:
     """The names of the kinds of trials in charts, the least interesting first."""
-    return ("beaten", "on the front", "chosen", "baseline") if tuning.plan.within is None else KINDS_WITH_MARGIN
+    return (
+        ("beaten", "on the front", "chosen", "baseline")
+        if tuning.plan.within is None
+        else KINDS_WITH_MARGIN
+    )
 
 
 KINDS_WITH_MARGIN = ("outside the margin", "within the margin", "chosen", "baseline")
@@ -58,7 +73,15 @@ def kind_of(tuning: Tuning, tried: Trial) -> str:
     choice, (no, yes, chosen, baseline) = tuning.choice, kinds_of(tuning)
     if tried.label in (choice.chosen, choice.baseline):
         return chosen if tried.label == choice.chosen else baseline
-    return yes if (tried.label in choice.front if tuning.plan.within is None else choice.allowed[tried.label]) else no
+    return (
+        yes
+        if (
+            tried.label in choice.front
+            if tuning.plan.within is None
+            else choice.allowed[tried.label]
+        )
+        else no
+    )
 
 
 def every_method(tuning: Tuning) -> dict[str, Trial]:
@@ -71,20 +94,41 @@ def _shown(tuning: Tuning, most: int | None) -> list[Trial]:
     if most is None or len(every) <= most + 1:
         return list(every.values())
     metric = EVERY_METRIC[tuning.plan.objectives[0]]
-    value = {label: metric.better * tried.means[metric.name] for label, tried in every.items() if tuning.choice.allowed[label]}
-    best = sorted((label for label in value if isfinite(value[label])), key=value.__getitem__, reverse=True)
-    wanted = list(dict.fromkeys([tuning.choice.baseline, tuning.choice.chosen, *tuning.choice.front, *best]))[: most + 1]
+    value = {
+        label: metric.better * tried.means[metric.name]
+        for label, tried in every.items()
+        if tuning.choice.allowed[label]
+    }
+    best = sorted(
+        (label for label in value if isfinite(value[label])), key=value.__getitem__, reverse=True
+    )
+    wanted = list(
+        dict.fromkeys([tuning.choice.baseline, tuning.choice.chosen, *tuning.choice.front, *best])
+    )[: most + 1]
     return [tried for label, tried in every.items() if label in wanted]
 
 
 def _line(tuning: Tuning, tried: Trial, name: str, metrics: tuple[Metric, ...]) -> TrialLine:
     choice, settings = tuning.choice, tuple(tuning.plan.space.dimensions)
     known = tried.label in (choice.chosen, choice.baseline)
-    said = {"chosen": tried.label == choice.chosen, BASELINE: tried.label == choice.baseline and name != BASELINE}
-    said |= {"front": tried.label in choice.front and not known, "outside": not choice.allowed[tried.label]}
+    said = {
+        "chosen": tried.label == choice.chosen,
+        BASELINE: tried.label == choice.baseline and name != BASELINE,
+    }
+    said |= {
+        "front": tried.label in choice.front and not known,
+        "outside": not choice.allowed[tried.label],
+    }
     return TrialLine(
         name,
-        tuple(f"{value:g}" if isinstance(value := tried.settings.get(key, NOTHING), float) else str(value) for key in settings),
+        tuple(
+            (
+                f"{value:g}"
+                if isinstance(value := tried.settings.get(key, NOTHING), float)
+                else str(value)
+            )
+            for key in settings
+        ),
         tuple(format_spread(tried.spread(metric.name), metric) for metric in metrics),
         tuple(word for word, holds in said.items() if holds),
     )

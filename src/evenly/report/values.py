@@ -1,4 +1,6 @@
-"""The figures of a report: for every method and metric the mean over seeds and its spread, and how each client is served."""
+"""The figures of a report: for every method and metric the mean over seeds and its spread, and how
+each client is served.
+"""
 
 import dataclasses
 from collections import ChainMap
@@ -27,20 +29,34 @@ from evenly.metrics import (
 from evenly.metrics.runs import effective_clients
 from evenly.report.disclosure import fewest_rows, hide
 
-# The results table as data: for every method and metric the mean over seeds, its spread, and which value is best.
+# The results table as data: for every method and metric the mean over seeds, its spread, and which
+# value is best.
 #
 # The command line and the page both show this table, so it knows nothing of either.
 
-MAIN_METRICS = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "variance_true")
+MAIN_METRICS = (
+    "average",
+    "average_devices",
+    "worst10",
+    "best10",
+    "variance",
+    "variance_noise",
+    "variance_true",
+)
 UNDEFINED = "n/a"
 SPLIT_WORDS = {"train": "training", "valid": "validation", "test": "test"}
 # A view of the registries, not a copy: what is added to them has a column.
 COLUMNS: Mapping[str, Metric] = ChainMap(
-    {CENTRAL: dataclasses.replace(GROUP_METRICS["accuracy"], name=CENTRAL, title="accuracy on the central test set")},
+    {
+        CENTRAL: dataclasses.replace(
+            GROUP_METRICS["accuracy"], name=CENTRAL, title="accuracy on the central test set"
+        )
+    },
     cast("dict[str, Metric]", EVERY_METRIC),
 )
 
-Values = dict[str, dict[int, dict[str, float]]]  # label -> seed -> metric -> value, after the last round
+# label -> seed -> metric -> value, after the last round
+Values = dict[str, dict[int, dict[str, float]]]
 
 
 class Cell(NamedTuple):
@@ -73,20 +89,30 @@ class Table(NamedTuple):
     seeds: int
 
 
-def results_table(comparison: Comparison, *, metrics: Sequence[str] = MAIN_METRICS, split: str = "test") -> Table:
-    """Mean and spread over seeds of each metric for each method, on one split of the clients' rows."""
+def results_table(
+    comparison: Comparison, *, metrics: Sequence[str] = MAIN_METRICS, split: str = "test"
+) -> Table:
+    """Mean and spread over seeds of each metric for each method, on one split of the
+    clients' rows.
+    """
     return table_of(final_values(comparison, split), metrics=metrics, split=split)
 
 
-def table_of(values: Values, *, metrics: Sequence[str] = MAIN_METRICS, split: str = "test") -> Table:
+def table_of(
+    values: Values, *, metrics: Sequence[str] = MAIN_METRICS, split: str = "test"
+) -> Table:
     """The results table of given values."""
     chosen = tuple(COLUMNS[name] for name in metrics)
     columns = {metric.name: _column(values, metric) for metric in chosen}
-    rows = tuple(Row(label, {name: column[label] for name, column in columns.items()}) for label in values)
+    rows = tuple(
+        Row(label, {name: column[label] for name, column in columns.items()}) for label in values
+    )
     return Table(split, chosen, rows, max((len(seeds) for seeds in values.values()), default=0))
 
 
-def final_values(comparison: Comparison, split: str = "test", withheld: Collection[str] = ()) -> Values:
+def final_values(
+    comparison: Comparison, split: str = "test", withheld: Collection[str] = ()
+) -> Values:
     """Every metric of every run after its last round. Withheld metrics are NaN.
 
     If only a central test set is held out, the accuracy on it is included as "central".
@@ -109,15 +135,24 @@ def client_split(comparison: Comparison) -> str:
 
 
 def headline(values: Values) -> str:
-    """The main accuracy: on the central test set if only that is held out, else the clients' average."""
-    return CENTRAL if all(CENTRAL in seed for seeds in values.values() for seed in seeds.values()) else "average"
+    """The main accuracy: on the central test set if only that is held out, else the clients'
+    average.
+    """
+    return (
+        CENTRAL
+        if all(CENTRAL in seed for seeds in values.values() for seed in seeds.values())
+        else "average"
+    )
 
 
 def defined_metrics(values: Values, metrics: Sequence[str]) -> tuple[str, ...]:
     """The metrics that are defined for at least one method."""
     every = [seed for seeds in values.values() for seed in seeds.values()]
     return tuple(
-        m for m in metrics if all(m in seed for seed in every) and any(np.isfinite(over_seeds(values, label, m).mean) for label in values)
+        m
+        for m in metrics
+        if all(m in seed for seed in every)
+        and any(np.isfinite(over_seeds(values, label, m).mean) for label in values)
     )
 
 
@@ -129,7 +164,8 @@ def over_seeds(values: Values, label: str, metric: str) -> Spread:
 def difference(values: Values, label: str, other: str, metric: str) -> Spread:
     """The change from `other` to `label`, seed by seed.
 
-    Methods share data, cohorts and batches of a seed, so most of the variation between seeds cancels in the difference.
+    Methods share data, cohorts and batches of a seed, so most of the variation between seeds
+    cancels in the difference.
     """
     common = [seed for seed in values[label] if seed in values[other]]
     return spread(np.array([values[label][s][metric] - values[other][s][metric] for s in common]))
@@ -144,12 +180,28 @@ def _column(values: Values, metric: Metric) -> dict[str, Cell]:
     found = {label: over_seeds(values, label, metric.name) for label in values}
     ranked = [s.mean * metric.better for s in found.values() if np.isfinite(s.mean)]
     # A metric without a better side has no best value, nor have methods that are all alike.
-    top = max(ranked) if metric.better and len(found) > 1 and ranked and (min(ranked) < max(ranked) or len(ranked) < len(found)) else None
-    best = {label for label, s in found.items() if top is not None and s.mean * metric.better == top}
+    top = (
+        max(ranked)
+        if metric.better
+        and len(found) > 1
+        and ranked
+        and (min(ranked) < max(ranked) or len(ranked) < len(found))
+        else None
+    )
+    best = {
+        label for label, s in found.items() if top is not None and s.mean * metric.better == top
+    }
     near = {label for label in found if _near(values, label, best, metric)}
     others = [label for label, s in found.items() if label not in best and np.isfinite(s.mean)]
-    clear = len(best) == 1 and bool(others) and all(is_clear(difference(values, label, min(best), metric.name)) for label in others)
-    return {label: Cell(metric, s, label in best, label in near, clear and label in best) for label, s in found.items()}
+    clear = (
+        len(best) == 1
+        and bool(others)
+        and all(is_clear(difference(values, label, min(best), metric.name)) for label in others)
+    )
+    return {
+        label: Cell(metric, s, label in best, label in near, clear and label in best)
+        for label, s in found.items()
+    }
 
 
 def _near(values: Values, label: str, best: set[str], metric: Metric) -> bool:
@@ -160,7 +212,9 @@ def _near(values: Values, label: str, best: set[str], metric: Metric) -> bool:
 
 
 def format_spread(value: Spread, metric: Metric) -> str:
-    """Mean and half the width of the 95 % interval: "71.3 ± 2.1"; no interval for a single seed; "n/a" if undefined."""
+    """Mean and half the width of the 95 % interval: "71.3 ± 2.1"; no interval for a single seed;
+    "n/a" if undefined.
+    """
     if not np.isfinite(value.mean):
         return UNDEFINED
     mean, digits = format_value(value.mean, metric), _digits(value.mean, metric)
@@ -169,7 +223,11 @@ def format_spread(value: Spread, metric: Metric) -> str:
 
 def spread_words(seeds: int) -> str:
     """What "±" means in a table, in the same words everywhere."""
-    return f"mean ± half of the 95 % interval over {seeds} seeds" if seeds > 1 else "one seed, so there are no intervals"
+    return (
+        f"mean ± half of the 95 % interval over {seeds} seeds"
+        if seeds > 1
+        else "one seed, so there are no intervals"
+    )
 
 
 def unit_of(metric: Metric) -> str:
@@ -189,7 +247,9 @@ def _digits(value: float, metric: Metric) -> int:
 
 
 def format_value(value: float, metric: Metric) -> str:
-    """A number with the digits that suit the metric: one for percentages and degrees, three for indices."""
+    """A number with the digits that suit the metric: one for percentages and degrees, three for
+    indices.
+    """
     if not np.isfinite(value):
         return UNDEFINED
     digits = _digits(value, metric)
@@ -223,13 +283,16 @@ def size_text(size: float) -> str:
 def byte_unit(size: float) -> tuple[str, float]:
     """The largest unit that a number of bytes reaches, and its bytes."""
     units = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
-    return next(((unit, factor) for unit, factor in units.items() if size >= factor), ("bytes", 1.0))
+    return next(
+        ((unit, factor) for unit, factor in units.items() if size >= factor), ("bytes", 1.0)
+    )
 
 
 # How each client is served: its accuracy, its rows and the weight that it got, averaged over seeds.
 
 NORMAL95 = 1.96
-NAMED = 20  # clients below which every one has a line with its name, instead of histograms and clouds of dots
+# clients below which every one has a line with its name, instead of histograms and clouds of dots
+NAMED = 20
 
 
 class ClientMeans(NamedTuple):
@@ -254,7 +317,9 @@ class WorstClient(NamedTuple):
 
 
 class Influence(NamedTuple):
-    """Each client's share of the training rows and of all weight given in training; both sum to 1."""
+    """Each client's share of the training rows and of all weight given in training; both
+    sum to 1.
+    """
 
     rows: np.ndarray  # [clients]
     weight: np.ndarray  # [clients]
@@ -275,46 +340,74 @@ def client_means(comparison: Comparison, label: str, split: str = "test") -> Cli
 
 
 def training_rows(comparison: Comparison, run: Run) -> np.ndarray:
-    """The number of training rows of each client. Deployed clients report it even if they do not evaluate on these rows."""
+    """The number of training rows of each client. Deployed clients report it even if they do not
+    evaluate on these rows.
+    """
     rows = client_accuracy(run, "train")[1]
     return np.where(rows > 0, rows, comparison.federation.train.counts)
 
 
 def worst_clients(
-    comparison: Comparison, label: str, other: str, *, limit: int = 10, split: str = "test", hidden: Collection[int] = ()
+    comparison: Comparison,
+    label: str,
+    other: str,
+    *,
+    limit: int = 10,
+    split: str = "test",
+    hidden: Collection[int] = (),
 ) -> list[WorstClient]:
-    """The clients with the lowest accuracy under `label`, worst first, with their accuracy under `other`; without hidden clients.
+    """The clients with the lowest accuracy under `label`, worst first, with their accuracy under
+    `other`; without hidden clients.
 
-    Of clients with equal accuracy, the one with more rows comes first, because the evidence is stronger.
+    Of clients with equal accuracy, the one with more rows comes first, because the evidence is
+    stronger.
     """
     own, elsewhere = client_means(comparison, label, split), client_means(comparison, other, split)
-    known = np.array([k for k in np.flatnonzero(np.isfinite(own.accuracy)).tolist() if k not in hidden], int)
+    known = np.array(
+        [k for k in np.flatnonzero(np.isfinite(own.accuracy)).tolist() if k not in hidden], int
+    )
     order = known[np.lexsort((known, -own.rows[known], own.accuracy[known]))][:limit]
     low, high = wilson(own.accuracy / 100, own.rows)
-    numbers = np.stack([own.train, own.rows, own.accuracy, 100 * low, 100 * high, elsewhere.accuracy], axis=-1)
-    return [WorstClient(comparison.federation.names[k], *numbers[k].tolist(), number=k) for k in order.tolist()]
+    numbers = np.stack(
+        [own.train, own.rows, own.accuracy, 100 * low, 100 * high, elsewhere.accuracy], axis=-1
+    )
+    return [
+        WorstClient(comparison.federation.names[k], *numbers[k].tolist(), number=k)
+        for k in order.tolist()
+    ]
 
 
 class ClientRates(NamedTuple):
-    """True and false positive rates of the clients, means over seeds in percent; NaN where undefined or hidden. [clients] each"""
+    """True and false positive rates of the clients, means over seeds in percent; NaN where
+    undefined or hidden. [clients] each
+    """
 
     tpr: np.ndarray
     fpr: np.ndarray
 
 
-def client_rates(comparison: Comparison, label: str, split: str, hidden: Collection[int] = (), least: int = 0) -> ClientRates:
-    """True and false positive rates of each client. Hidden clients, and rates that rest on or reveal fewer than `least` people, are
-    NaN.
+def client_rates(
+    comparison: Comparison, label: str, split: str, hidden: Collection[int] = (), least: int = 0
+) -> ClientRates:
+    """True and false positive rates of each client. Hidden clients, and rates that rest on or
+    reveal fewer than `least` people, are NaN.
 
     The rates and the accuracy of a client reveal how many of its people have each label.
     """
     favourable = comparison.federation.favourable
-    tables = np.stack([run.trace.tables[-1, SPLITS.index(split)].sum(1) for run in comparison.of(label)])  # [seeds, clients, labels, ...]
+    # [seeds, clients, labels, ...]
+    tables = np.stack(
+        [run.trace.tables[-1, SPLITS.index(split)].sum(1) for run in comparison.of(label)]
+    )
     found, labelled = rates(tables, favourable), tables[..., favourable, :].sum(-1)
-    counts = fewest_rows(np.stack([labelled, tables.sum((-2, -1)) - labelled], axis=-1))  # [clients, 2]
+    # [clients, 2]
+    counts = fewest_rows(np.stack([labelled, tables.sum((-2, -1)) - labelled], axis=-1))
     gone = np.isin(np.arange(len(counts)), list(hidden))
     cells = hide(counts, least, sums=[0, 1], also=np.column_stack([gone, gone])).cells
-    means = (np.where(cells[:, i], np.nan, 100 * mean_over_seeds(rate)) for i, rate in enumerate((found.tpr, found.fpr)))
+    means = (
+        np.where(cells[:, i], np.nan, 100 * mean_over_seeds(rate))
+        for i, rate in enumerate((found.tpr, found.fpr))
+    )
     return ClientRates(*means)
 
 
@@ -340,35 +433,54 @@ def wilson(share: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def influence(comparison: Comparison, label: str) -> Influence:
-    """Shares of rows and of weight under one method, means over seeds. NaN if no weight is known."""
+    """Shares of rows and of weight under one method, means over seeds. NaN if no weight
+    is known.
+    """
     pairs = [(_row_share(comparison, run), _weight_share(run)) for run in comparison.of(label)]
-    return Influence(np.mean([rows for rows, _ in pairs], axis=0), np.mean([weight for _, weight in pairs], axis=0))
+    return Influence(
+        np.mean([rows for rows, _ in pairs], axis=0),
+        np.mean([weight for _, weight in pairs], axis=0),
+    )
 
 
 def mean_effective_clients(comparison: Comparison, label: str) -> float:
-    """The effective number of clients per round under a method, mean over rounds and seeds; NaN if no weight is known."""
+    """The effective number of clients per round under a method, mean over rounds and seeds; NaN if
+    no weight is known.
+    """
     runs = comparison.of(label)
-    return float("nan") if any(map(_several_models, runs)) else float(np.mean([effective_clients(run.trace) for run in runs]))
+    return (
+        float("nan")
+        if any(map(_several_models, runs))
+        else float(np.mean([effective_clients(run.trace) for run in runs]))
+    )
 
 
 def count_events(comparison: Comparison, label: str, name: str) -> tuple[int, int]:
-    """How often an event that a rule reports occurred, over all seeds, and the number of client-rounds."""
+    """How often an event that a rule reports occurred, over all seeds, and the number of
+    client-rounds.
+    """
     runs = comparison.of(label)
-    return round(sum(run.trace.reports.get(name, 0) for run in runs)), sum(run.trace.cohort.size for run in runs)
+    return round(sum(run.trace.reports.get(name, 0) for run in runs)), sum(
+        run.trace.cohort.size for run in runs
+    )
 
 
 def count_idle_rounds(comparison: Comparison, label: str) -> tuple[int, int]:
-    """The number of rounds in which no update counted, and the number of all rounds, over all seeds with a single model."""
+    """The number of rounds in which no update counted, and the number of all rounds, over all seeds
+    with a single model.
+    """
     runs = [run for run in comparison.of(label) if not _several_models(run)]
     return sum(idle_rounds(run.trace) for run in runs), sum(len(run.trace.weights) for run in runs)
 
 
 def idle_words(comparison: Comparison, labels: Iterable[str]) -> list[str]:
-    """A sentence for each method with rounds in which no update counted, such as AFL if all clients of a round have λ = 0."""
+    """A sentence for each method with rounds in which no update counted, such as AFL if all clients
+    of a round have λ = 0.
+    """
     found = {label: count_idle_rounds(comparison, label) for label in labels}
     return [
-        f"Under {label}, in {times:,} of {of:,} rounds no update counted, because every client of the round had weight 0 or did not "
-        "return; these rounds did not change the model."
+        f"Under {label}, in {times:,} of {of:,} rounds no update counted, because every client of"
+        " the round had weight 0 or did not return; these rounds did not change the model."
         for label, (times, of) in found.items()
         if times
     ]
@@ -386,8 +498,10 @@ def _row_share(comparison: Comparison, run: Run) -> np.ndarray:
 def _weight_share(run: Run) -> np.ndarray:
     trace = run.trace
     if _several_models(run):
-        return np.full(trace.tables.shape[2], np.nan)  # several models, each with weights of its own
-    # The sum of the coefficients is part of some methods (FedSGD with q); shares compare them with all others.
+        # several models, each with weights of its own
+        return np.full(trace.tables.shape[2], np.nan)
+    # The sum of the coefficients is part of some methods (FedSGD with q); shares compare them with
+    # all others.
     cohort, weights = seated(trace)
     total = np.bincount(cohort.ravel(), weights.ravel(), minlength=trace.tables.shape[2])
     return ratio(total, total.sum())

@@ -1,4 +1,6 @@
-"""Whom a model serves worst: the sentences and the table that open every page, of comparisons, deployments and audits."""
+"""Whom a model serves worst: the sentences and the table that open every page, of comparisons,
+deployments and audits.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,10 +18,12 @@ from evenly.report.html import Column, Entry, Html, element, grid, nonbreaking
 from evenly.report.method_table import dash
 from evenly.report.values import SPLIT_WORDS, Values, client_rates, headline, wilson, worst_clients
 
-# Whom a model serves worst: the sentences and the table that open every page, of comparisons, of deployments and of audits.
+# Whom a model serves worst: the sentences and the table that open every page, of comparisons, of
+# deployments and of audits.
 #
-# They answer first whether the model is worth anything: a trivial model predicts the most frequent label for everybody. Then they name
-# the client and the group that are served worst. Whoever fills in these figures leaves out what must be hidden.
+# They answer first whether the model is worth anything: a trivial model predicts the most frequent
+# label for everybody. Then they name the client and the group that are served worst. Whoever fills
+# in these figures leaves out what must be hidden.
 
 CHANCE = ", which chance alone could explain"
 SHOWN = " that are shown"
@@ -29,7 +33,9 @@ NORMAL95 = 1.96
 
 
 class ServedPart(NamedTuple):
-    """How a model serves some of the people it is evaluated on. Rates are in percent, NaN if undefined or hidden."""
+    """How a model serves some of the people it is evaluated on. Rates are in percent, NaN if
+    undefined or hidden.
+    """
 
     name: str
     rows: float
@@ -47,14 +53,18 @@ class Trivial(NamedTuple):
     """The model that predicts one label for everybody, on the same rows."""
 
     label: str
-    learnt: bool  # whether the label is the most frequent one in training rows; else in the measured rows themselves
+    # whether the label is the most frequent one in training rows; else in the measured rows
+    # themselves
+    learnt: bool
     accuracy: float  # percent
     half_width: float = 0.0  # of the 95 % interval of the model's accuracy less this one, in points
     positive: bool = False  # whether the label is the favourable one
 
 
 class Whom(NamedTuple):
-    """The content of a page's opening: the model, the trivial model, and the worst-served client and groups."""
+    """The content of a page's opening: the model, the trivial model, and the worst-served client
+    and groups.
+    """
 
     model: str  # as a sentence begins with it
     whole: ServedPart
@@ -70,9 +80,18 @@ class Whom(NamedTuple):
 
 
 def sentences(whom: Whom) -> list[str]:
-    """The model compared with the trivial model, then the client and the groups that it serves worst."""
-    parts = {"clients": whom.client, "groups": whom.group, "intersections of groups": whom.intersection}
-    return [_first(whom), *(_worst(whom, kind, own) for kind, own in parts.items() if own is not None)]
+    """The model compared with the trivial model, then the client and the groups that it serves
+    worst.
+    """
+    parts = {
+        "clients": whom.client,
+        "groups": whom.group,
+        "intersections of groups": whom.intersection,
+    }
+    return [
+        _first(whom),
+        *(_worst(whom, kind, own) for kind, own in parts.items() if own is not None),
+    ]
 
 
 def no_better(accuracy: float, trivial: Trivial | None) -> bool:
@@ -81,9 +100,11 @@ def no_better(accuracy: float, trivial: Trivial | None) -> bool:
 
 
 def gap_half_width(gained: float, lost: float, rows: float) -> float:
-    """Half of the 95 % interval of the difference between two models' accuracies on the same rows, in points.
+    """Half of the 95 % interval of the difference between two models' accuracies on the same rows,
+    in points.
 
-    `gained` is the number of rows that only the first model predicts right, `lost` those that only the second does.
+    `gained` is the number of rows that only the first model predicts right, `lost` those that only
+    the second does.
 
     >>> round(gap_half_width(30, 10, 100), 1)
     11.8
@@ -93,26 +114,43 @@ def gap_half_width(gained: float, lost: float, rows: float) -> float:
 
 def _first(whom: Whom) -> str:
     whole, trivial = whom.whole, whom.trivial
-    ends = f" (95 % interval {whole.low:.1f} to {whole.high:.1f})" if np.isfinite([whole.low, whole.high]).all() else ""
+    ends = (
+        f" (95 % interval {whole.low:.1f} to {whole.high:.1f})"
+        if np.isfinite([whole.low, whole.high]).all()
+        else ""
+    )
     right = f"right for {_right(whom, whole)}{ends}"
     if trivial is None:
         return f"{whom.model} is {right}."
     where = " in the training rows" if trivial.learnt else ""
     always = f"always predicting “{trivial.label}”, the most frequent label{where},"
     if no_better(whole.accuracy, trivial):
-        return f"{whom.model} is no better than a trivial model: it is {right}, and {always} for {trivial.accuracy:.1f} %{_neither(whom)}."
+        return (
+            f"{whom.model} is no better than a trivial model: it is {right}, and {always} for"
+            f" {trivial.accuracy:.1f} %{_neither(whom)}."
+        )
     unclear = whole.accuracy - trivial.accuracy <= trivial.half_width
     if unclear:
-        verdict = f"{whom.model} is not clearly better than a trivial model: it is {right}, and {always} for {trivial.accuracy:.1f} %"
+        verdict = (
+            f"{whom.model} is not clearly better than a trivial model: it is {right}, and {always}"
+            f" for {trivial.accuracy:.1f} %"
+        )
         return f"{verdict}{CHANCE}{_also(whom)}."
-    return f"{whom.model} is {right}; {always} would be right for {trivial.accuracy:.1f} %{_also(whom)}."
+    return (
+        f"{whom.model} is {right}; {always} would be right for {trivial.accuracy:.1f}"
+        f" %{_also(whom)}."
+    )
 
 
 def _neither(whom: Whom) -> str:
     if not whom.as_bad:
         return ""
     every = len(whom.as_bad) == whom.others
-    return ", and no other method is better" if every else f", and neither {_be(whom)} {_listed(whom.as_bad)}"
+    return (
+        ", and no other method is better"
+        if every
+        else f", and neither {_be(whom)} {_listed(whom.as_bad)}"
+    )
 
 
 def _also(whom: Whom) -> str:
@@ -132,7 +170,10 @@ def _listed(names: Sequence[str]) -> str:
 
 def _worst(whom: Whom, kind: str, part: ServedPart) -> str:
     gap = part.accuracy - part.average
-    right = f"Of the {kind}{part.among}, it serves {part.name} worst: right for {_right(whom, part)}{part.where}"
+    right = (
+        f"Of the {kind}{part.among}, it serves {part.name} worst: right for"
+        f" {_right(whom, part)}{part.where}"
+    )
     if abs(gap) < SAME:
         return f"{right}, as on average."
     doubt = CHANCE if part.low <= part.average <= part.high else ""
@@ -148,53 +189,112 @@ def _count(rows: float) -> str:
 
 
 def whom_table(whom: Whom) -> Html:
-    """The opening's figures as a table, with intervals and, for two labels, true and false positive rates."""
-    columns = [Column("Whom"), Column(whom.unit.capitalize()), Column("Accuracy", "%"), Column("Against the average", "points")]
-    columns += [Column("True positive rate", "%"), Column("False positive rate", "%")] if whom.favourable else []
-    named = {"Worst-served client": whom.client, "Worst-served group": whom.group, "Worst-served intersection": whom.intersection}
+    """The opening's figures as a table, with intervals and, for two labels, true and false positive
+    rates.
+    """
+    columns = [
+        Column("Whom"),
+        Column(whom.unit.capitalize()),
+        Column("Accuracy", "%"),
+        Column("Against the average", "points"),
+    ]
+    columns += (
+        [Column("True positive rate", "%"), Column("False positive rate", "%")]
+        if whom.favourable
+        else []
+    )
+    named = {
+        "Worst-served client": whom.client,
+        "Worst-served group": whom.group,
+        "Worst-served intersection": whom.intersection,
+    }
     rows = [_row(whom, "Everybody", whom.whole)]
-    rows += [_row(whom, f"{title}: {own.name}{own.where}", own) for title, own in named.items() if own is not None]
+    rows += [
+        _row(whom, f"{title}: {own.name}{own.where}", own)
+        for title, own in named.items()
+        if own is not None
+    ]
     if whom.trivial is not None:
         rate = 100.0 if whom.trivial.positive else 0.0
-        model = ServedPart("", whom.whole.rows, whom.trivial.accuracy, tpr=rate, fpr=rate, average=whom.whole.accuracy)
+        model = ServedPart(
+            "",
+            whom.whole.rows,
+            whom.trivial.accuracy,
+            tpr=rate,
+            fpr=rate,
+            average=whom.whole.accuracy,
+        )
         rows.append(_row(whom, f"A trivial model: always “{whom.trivial.label}”", model))
-    positive = f" A positive is “{whom.favourable}”, the favourable label." if whom.favourable else ""
-    caption = f"{whom.measured} Below an accuracy, its 95 % interval shows the effect of chance with this many {whom.unit}.{positive}"
+    positive = (
+        f" A positive is “{whom.favourable}”, the favourable label." if whom.favourable else ""
+    )
+    caption = (
+        f"{whom.measured} Below an accuracy, its 95 % interval shows the effect of chance with this"
+        f" many {whom.unit}.{positive}"
+    )
     return grid(nonbreaking(caption), columns, rows, kind="compact")
 
 
 def _row(whom: Whom, title: str, part: ServedPart) -> list[str | Entry]:
     gap = part.accuracy - part.average
-    against = "–" if part is whom.whole else f"{gap:+.1f}".replace("-", "−") if abs(gap) >= SAME else "0.0"
-    interval = f"{part.low:.0f} to {part.high:.0f}" if np.isfinite([part.low, part.high]).all() else ""
+    against = (
+        "–"
+        if part is whom.whole
+        else f"{gap:+.1f}".replace("-", "−")
+        if abs(gap) >= SAME
+        else "0.0"
+    )
+    interval = (
+        f"{part.low:.0f} to {part.high:.0f}" if np.isfinite([part.low, part.high]).all() else ""
+    )
     small = [element("small", {"class": "interval"}, interval)] if interval else []
-    cells = [nonbreaking(title), _count(part.rows), Entry(element("span", None, f"{part.accuracy:.1f}", *small), ""), against]
+    cells = [
+        nonbreaking(title),
+        _count(part.rows),
+        Entry(element("span", None, f"{part.accuracy:.1f}", *small), ""),
+        against,
+    ]
     return [*cells, *((rate_entry(part.tpr), rate_entry(part.fpr)) if whom.favourable else ())]
 
 
 def rate_entry(value: float) -> str | Entry:
     """A rate in percent; a dash if it is undefined or hidden."""
-    return f"{value:.1f}" if np.isfinite(value) else dash("there are no such rows, or too few to be shown")
+    return (
+        f"{value:.1f}"
+        if np.isfinite(value)
+        else dash("there are no such rows, or too few to be shown")
+    )
 
 
-# Whom the first method of a comparison serves worst, with figures that are means over seeds, and without what must be hidden.
+# Whom the first method of a comparison serves worst, with figures that are means over seeds, and
+# without what must be hidden.
 
-WHERE = {CENTRAL: " on the central test set"} | {split: f" on {word} rows" for split, word in SPLIT_WORDS.items()}
+WHERE = {CENTRAL: " on the central test set"} | {
+    split: f" on {word} rows" for split, word in SPLIT_WORDS.items()
+}
 
 
 def whom_of(comparison: Comparison, values: Values, focus: Focus) -> Whom | None:
     """The opening of a comparison's page; None without rows to evaluate on.
 
-    The figures of everybody include hidden clients: at least two are hidden, with enough people together.
+    The figures of everybody include hidden clients: at least two are hidden, with enough people
+    together.
     """
     label, labels = focus.baseline, comparison.labels
     split = CENTRAL if headline(values) == CENTRAL else focus.split
-    tables = {name: np.stack([_table(run, split) for run in comparison.of(name)]) for name in labels}  # [seeds, labels, outcomes]
+    # [seeds, labels, outcomes]
+    tables = {
+        name: np.stack([_table(run, split) for run in comparison.of(name)]) for name in labels
+    }
     if not tables[label].sum((1, 2)).all():
         return None
-    trivial = _trivial(comparison, label, tables[label], focus.least) if has_labels(comparison) else None
+    trivial = (
+        _trivial(comparison, label, tables[label], focus.least) if has_labels(comparison) else None
+    )
     told = trivial is not None
-    as_bad = [name for name in labels if name != label and no_better(_accuracy(tables[name]), trivial)]
+    as_bad = [
+        name for name in labels if name != label and no_better(_accuracy(tables[name]), trivial)
+    ]
     two = told and len(comparison.federation.labels) == 2
     seeds = f"means over {len(tables[label])} seeds" if len(tables[label]) > 1 else "one seed"
     group, intersection = _groups(comparison, focus, split)
@@ -215,12 +315,18 @@ def whom_of(comparison: Comparison, values: Values, focus: Focus) -> Whom | None
 
 def has_labels(comparison: Comparison) -> bool:
     """Whether the tables have true labels. Deployed clients may report only an accuracy."""
-    return comparison.deployed is None or (comparison.deployed.tables and not comparison.deployed.accuracies)
+    return comparison.deployed is None or (
+        comparison.deployed.tables and not comparison.deployed.accuracies
+    )
 
 
 def _table(run: Run, split: str) -> np.ndarray:
     """Everybody by label and outcome after the last round."""
-    return run.trace.central[-1].sum(0) if split == CENTRAL else run.trace.tables[-1, SPLITS.index(split)].sum((0, 1))
+    return (
+        run.trace.central[-1].sum(0)
+        if split == CENTRAL
+        else run.trace.tables[-1, SPLITS.index(split)].sum((0, 1))
+    )
 
 
 def _accuracy(tables: np.ndarray) -> float:
@@ -230,7 +336,11 @@ def _accuracy(tables: np.ndarray) -> float:
 def _whole(tables: np.ndarray, favourable: int, *, two: bool) -> ServedPart:
     rows, accuracy = float(tables.sum((1, 2)).mean()), _accuracy(tables)
     found = rates(tables, favourable) if two else None
-    tpr, fpr = (100 * float(found.tpr.mean()), 100 * float(found.fpr.mean())) if found else (np.nan, np.nan)
+    tpr, fpr = (
+        (100 * float(found.tpr.mean()), 100 * float(found.fpr.mean()))
+        if found
+        else (np.nan, np.nan)
+    )
     return ServedPart("", rows, accuracy, tpr=tpr, fpr=fpr, average=accuracy)
 
 
@@ -256,21 +366,35 @@ def _trivial(comparison: Comparison, label: str, tables: np.ndarray, least: int)
 
 
 def _trained(comparison: Comparison, label: str) -> np.ndarray | None:
-    """The number of training rows with each label; None if unknown, as for deployed clients that do not evaluate on them."""
+    """The number of training rows with each label; None if unknown, as for deployed clients that do
+    not evaluate on them.
+    """
     everyone = comparison.everyone
     if comparison.registered is not None and len(everyone.y):
         return np.bincount(everyone.y[everyone.train.rows], minlength=len(everyone.labels))
-    counts = np.sum([run.trace.tables[-1, SPLITS.index("train")].sum((0, 1, 3)) for run in comparison.of(label)], axis=0)
+    counts = np.sum(
+        [
+            run.trace.tables[-1, SPLITS.index("train")].sum((0, 1, 3))
+            for run in comparison.of(label)
+        ],
+        axis=0,
+    )
     return counts if counts.any() else None
 
 
 def _client(comparison: Comparison, focus: Focus, split: str) -> ServedPart | None:
     """The worst-served client of those that may be named."""
-    found = worst_clients(comparison, focus.baseline, focus.baseline, limit=2, split=focus.split, hidden=focus.hidden)
+    found = worst_clients(
+        comparison, focus.baseline, focus.baseline, limit=2, split=focus.split, hidden=focus.hidden
+    )
     if len(found) < 2:
         return None
     worst = found[0]
-    own = client_rates(comparison, focus.baseline, focus.split, focus.hidden, focus.least) if has_labels(comparison) else None
+    own = (
+        client_rates(comparison, focus.baseline, focus.split, focus.hidden, focus.least)
+        if has_labels(comparison)
+        else None
+    )
     return ServedPart(
         name=f"“{worst.name}”",
         rows=worst.rows,
@@ -279,14 +403,20 @@ def _client(comparison: Comparison, focus: Focus, split: str) -> ServedPart | No
         high=worst.high,
         tpr=np.nan if own is None else float(own.tpr[worst.number]),
         fpr=np.nan if own is None else float(own.fpr[worst.number]),
-        average=_accuracy(np.stack([_table(run, focus.split) for run in comparison.of(focus.baseline)])),
+        average=_accuracy(
+            np.stack([_table(run, focus.split) for run in comparison.of(focus.baseline)])
+        ),
         where=WHERE[focus.split] if focus.split != split else "",
         among=SHOWN if focus.hidden else "",
     )
 
 
-def _groups(comparison: Comparison, focus: Focus, split: str) -> tuple[ServedPart | None, ServedPart | None]:
-    """The worst-served group of a single attribute and, where there are several attributes, the worst-served intersection."""
+def _groups(
+    comparison: Comparison, focus: Focus, split: str
+) -> tuple[ServedPart | None, ServedPart | None]:
+    """The worst-served group of a single attribute and, where there are several attributes, the
+    worst-served intersection.
+    """
     found = groupings(comparison.federation)
     if not found:
         return None, None
@@ -294,22 +424,42 @@ def _groups(comparison: Comparison, focus: Focus, split: str) -> tuple[ServedPar
     return _group(comparison, focus, split, single), _group(comparison, focus, split, crossed)
 
 
-def _group(comparison: Comparison, focus: Focus, split: str, ways: Sequence[Grouping]) -> ServedPart | None:
-    """The worst-served group of these groupings. Groups with few rows come last, because chance makes them extreme."""
+def _group(
+    comparison: Comparison, focus: Focus, split: str, ways: Sequence[Grouping]
+) -> ServedPart | None:
+    """The worst-served group of these groupings. Groups with few rows come last, because chance
+    makes them extreme.
+    """
     shown_on, label = group_split(comparison), focus.baseline
     parts, among = [], ""
     for grouping in ways:
         hidden = hidden_groups(comparison, shown_on, focus.least, grouping.attribute)
         among = SHOWN if hidden.cells[:, 0].any() else among
-        called = f"{grouping.title} " if grouping.attribute or len(comparison.federation.attributes) == 1 else ""
-        rate = {name: group_rates(comparison, grouping, label, shown_on, name, hidden=hidden) for name in ("accuracy", "tpr", "fpr")}
+        called = (
+            f"{grouping.title} "
+            if grouping.attribute or len(comparison.federation.attributes) == 1
+            else ""
+        )
+        rate = {
+            name: group_rates(comparison, grouping, label, shown_on, name, hidden=hidden)
+            for name in ("accuracy", "tpr", "fpr")
+        }
         for accuracy, tpr, fpr in zip(*rate.values(), strict=True):
             if np.isfinite(accuracy.value):
-                low, high = (100 * float(end) for end in wilson(np.array(accuracy.value / 100), np.array(accuracy.rows)))
+                low, high = (
+                    100 * float(end)
+                    for end in wilson(np.array(accuracy.value / 100), np.array(accuracy.rows))
+                )
                 name = f"{called}“{accuracy.group}”"
-                parts.append(ServedPart(name, accuracy.rows, accuracy.value, low, high, tpr.value, fpr.value))
+                parts.append(
+                    ServedPart(name, accuracy.rows, accuracy.value, low, high, tpr.value, fpr.value)
+                )
     if len(parts) < 2:
         return None
     everybody = np.stack([pooled(run.trace, shown_on)[-1].sum(0) for run in comparison.of(label)])
     worst = min(parts, key=lambda part: (part.rows < FEW, part.accuracy))
-    return worst._replace(average=_accuracy(everybody), where=WHERE[shown_on] if shown_on != split else "", among=among)
+    return worst._replace(
+        average=_accuracy(everybody),
+        where=WHERE[shown_on] if shown_on != split else "",
+        among=among,
+    )

@@ -4,7 +4,8 @@ Its vocabulary, one noun for each concept:
 
 - run: the training of one algorithm with one seed.
 - program: one compiled function that advances all runs of a run group.
-- run group: runs that share a program, with their parts. Runs whose rules share a structure form a rule group within it.
+- run group: runs that share a program, with their parts. Runs whose rules share a structure form a
+  rule group within it.
 - cohort, slot: the clients of a round, and a position among them.
 - visit: the local training of one slot in one round.
 - block: rounds that are planned together and handed to the device at once.
@@ -15,7 +16,8 @@ Its vocabulary, one noun for each concept:
 - coefficient: the factor of a client's vector in the sum.
 - evaluated clients: the clients whose metrics are computed.
 - owner: a list of evaluated rows belongs to a client's split, or to the central test set.
-- source: the object that provides rows to the device: resident (all rows are there) or streamed (those of a block).
+- source: the object that provides rows to the device: resident (all rows are there) or streamed
+  (those of a block).
 - seed batch: simulations of several seeds that advance together.
 """
 
@@ -25,6 +27,17 @@ from evenly.simulate.program import advance
 from evenly.simulate.run import RunSettings, simulate
 from evenly.simulate.seed_batch import SeedBatch
 
-__all__ = ["Advance", "RunSettings", "SeedBatch", "advance", "companions", "simulate", "worth_batching", "worth_streaming"]
+__all__ = [
+    "Advance",
+    "RunSettings",
+    "SeedBatch",
+    "advance",
+    "companions",
+    "simulate",
+    "worth_batching",
+    "worth_streaming",
+]
 
-set_flags()  # before JAX uses a device, because it reads them only once: all ways to train then lead to the same bits
+# before JAX uses a device, because it reads them only once: all ways to train then lead to the same
+# bits
+set_flags()

@@ -1,4 +1,6 @@
-"""Checkpoints of a run, from which an interrupted run resumes with the same bits as one that was never interrupted."""
+"""Checkpoints of a run, from which an interrupted run resumes with the same bits as one that was
+never interrupted.
+"""
 
 import hashlib
 import re
@@ -25,11 +27,17 @@ def write_checkpoint(path: Path, fingerprint: str, done: int, tree: Any) -> None
 
 
 def read_checkpoint(path: Path, fingerprint: str) -> tuple[int, list[np.ndarray]] | None:
-    """The rounds done and the leaves saved, or None where there is no complete checkpoint of this run."""
+    """The rounds done and the leaves saved, or None where there is no complete checkpoint of this
+    run.
+    """
 
     def parse(archive: Archive) -> tuple[int, list[np.ndarray]] | None:
         header = archive.header
-        same_run = header["format"] == FORMAT and header["fingerprint"] == fingerprint and fits(header["done"], int)
+        same_run = (
+            header["format"] == FORMAT
+            and header["fingerprint"] == fingerprint
+            and fits(header["done"], int)
+        )
         return (header["done"], archive.leaves()) if same_run else None
 
     try:
@@ -42,7 +50,8 @@ def fingerprint(federation: Federation, *settings: Any) -> str:
     """A hash of the data and of every setting that shapes a run."""
     digest = hashlib.blake2b(digest_size=16)
     for array in jax.tree.leaves(federation):
-        digest.update(np.ascontiguousarray(array).data)  # without a copy, which would take the memory twice
+        # without a copy, which would take the memory twice
+        digest.update(np.ascontiguousarray(array).data)
     digest.update(repr(jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), settings)).encode())
     return digest.hexdigest()
 
@@ -68,9 +77,12 @@ class CheckpointFile:
         write_checkpoint(self._path, self._fingerprint, done, arrays())
 
     def write_if_due(self, done: int, arrays: Callable[[], Any]) -> None:
-        """Save the arrays if the last checkpoint is old enough. Writing takes at most a tenth of the time, or a second."""
+        """Save the arrays if the last checkpoint is old enough. Writing takes at most a tenth of
+        the time, or a second.
+        """
         began = time.monotonic()
         if began - self._last > self._pause:
             self.write(done, arrays)
             self._last = time.monotonic()
-            self._pause = max(CHECKPOINT_SECONDS, 10 * (self._last - began - 1))  # the memories of clients may be gigabytes
+            # the memories of clients may be gigabytes
+            self._pause = max(CHECKPOINT_SECONDS, 10 * (self._last - began - 1))

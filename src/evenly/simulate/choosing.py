@@ -1,4 +1,5 @@
-"""Which of several models each client uses: set, clustered or drawn before the first round, and later chosen by the client.
+"""Which of several models each client uses: set, clustered or drawn before the first round, and
+later chosen by the client.
 
 A client chooses the model that serves its own training rows best.
 """
@@ -20,12 +21,17 @@ from evenly.simulate.schedule import Planner
 from evenly.simulate.training import Cohort
 from evenly.types import Algorithm, Array, Seeds, Several, Tree
 
-BEFORE_TRAINING = ("known", "rank-clustering")  # kinds of inference that set choices before training, not by clients
+# kinds of inference that set choices before training, not by clients
+BEFORE_TRAINING = ("known", "rank-clustering")
 MOST_ROWS = 128  # that a client reads to measure how certain a mixture of models is
 
 
-def choose_models(shape: Shape, inputs: Inputs, models: Tree, clients: Array, inference: str) -> Array:
-    """The choice of each of these clients among one run's models [models, ...]; of equals the first. int32 [K]"""
+def choose_models(
+    shape: Shape, inputs: Inputs, models: Tree, clients: Array, inference: str
+) -> Array:
+    """The choice of each of these clients among one run's models [models, ...]; of equals the
+    first. int32 [K]
+    """
     if inference == "lowest-loss":
         # Models take the place of runs. The clients' rows are read one after another, in chunks.
         losses = measure(shape, inputs, models, clients, frozenset({"loss"})).loss
@@ -53,7 +59,9 @@ VOTES_AT_ONCE = 64  # clients whose votes are on the device together
 
 def no_choices(shape: Shape) -> ModelChoices:
     """The first model for every client."""
-    return ModelChoices(jnp.zeros((shape.clients, shape.runs), jnp.int32), jnp.zeros(shape.runs, bool))
+    return ModelChoices(
+        jnp.zeros((shape.clients, shape.runs), jnp.int32), jnp.zeros(shape.runs, bool)
+    )
 
 
 class ChoiceSetup(NamedTuple):
@@ -67,7 +75,9 @@ class ChoiceSetup(NamedTuple):
 
 
 def initial_choices(setup: ChoiceSetup, algorithms: list[Algorithm]) -> ModelChoices:
-    """Each client's model in every run before the first round: known, clustered by the server, or drawn."""
+    """Each client's model in every run before the first round: known, clustered by the server, or
+    drawn.
+    """
     rule = algorithms[0].rule
     assert isinstance(rule, Several)
     clients, runs = setup.shape.clients, setup.shape.runs
@@ -77,32 +87,54 @@ def initial_choices(setup: ChoiceSetup, algorithms: list[Algorithm]) -> ModelCho
         model = np.tile(np.asarray(setup.federation.client_group)[:, None], runs)
     else:
         model = np.tile(drawn_groups(clients, rule.groups, setup.seeds.cohort)[:, None], runs)
-    # Clients can choose from the first round on if the models start different. Linear models all start equal.
-    distinct = rule.apart and any(bool((leaf != leaf[:, :1]).any()) for leaf in jax.tree.leaves(setup.state.model))
+    # Clients can choose from the first round on if the models start different. Linear models all
+    # start equal.
+    distinct = rule.apart and any(
+        bool((leaf != leaf[:, :1]).any()) for leaf in jax.tree.leaves(setup.state.model)
+    )
     return ModelChoices(jnp.asarray(model, jnp.int32), jnp.full(runs, distinct))
 
 
 def _cluster_clients(setup: ChoiceSetup, algorithms: list[Algorithm]) -> np.ndarray:
-    """E2FL: every client trains once from the first ranking, and the server clusters the rankings that they send. [clients, runs]"""
+    """E2FL: every client trains once from the first ranking, and the server clusters the rankings
+    that they send. [clients, runs]
+    """
     votes = _first_votes(setup, algorithms[0])
     choices = []
     for run, algorithm in enumerate(algorithms):
         rule: Any = algorithm.rule
         own = [leaf[:, run] for leaf in votes]
-        clustering = rank_clustering(own, rule.groups, seed=setup.seeds.cohort, iterations=rule.iterations, restarts=rule.restarts)
+        clustering = rank_clustering(
+            own,
+            rule.groups,
+            seed=setup.seeds.cohort,
+            iterations=rule.iterations,
+            restarts=rule.restarts,
+        )
         choices.append(clustering.choice)
     return np.stack(choices, axis=1)
 
 
 def _first_votes(setup: ChoiceSetup, algorithm: Algorithm) -> list[np.ndarray]:
-    """The ranks that every client gives the edges of the layers that are compared: [clients, runs, ...] each."""
+    """The ranks that every client gives the edges of the layers that are compared: [clients, runs,
+    ...] each.
+    """
     rule: Any = algorithm.rule
     pieces = []
     for start in range(0, setup.shape.clients, VOTES_AT_ONCE):
         cohort = np.minimum(np.arange(start, start + VOTES_AT_ONCE), setup.shape.clients - 1)
-        planner = Planner(setup.federation, algorithm.work, [FixedCohort(cohort)], seeds=setup.seeds, dropout=0.0)
+        planner = Planner(
+            setup.federation, algorithm.work, [FixedCohort(cohort)], seeds=setup.seeds, dropout=0.0
+        )
         # With the batches that a client would have in the first round.
-        block = planner.block(0, 1, rounds=1, steps=planner.most_steps_per_round, stops=np.array([1]), evaluate=np.array([False]))
+        block = planner.block(
+            0,
+            1,
+            rounds=1,
+            steps=planner.most_steps_per_round,
+            stops=np.array([1]),
+            evaluate=np.array([False]),
+        )
         ranks = _votes(setup.shape, setup.inputs, block, setup.state, _voters_at_once())
         pieces.append([np.asarray(leaf) for leaf in _layers_to_compare(ranks, rule.layer)])
     return [np.concatenate(leaves)[: setup.shape.clients] for leaves in zip(*pieces, strict=True)]

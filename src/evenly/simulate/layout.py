@@ -1,7 +1,8 @@
 """How algorithms and data are laid out for the device: run groups, shapes, lanes and devices.
 
-A run group is the set of runs that one compiled program advances together. `group_runs` orders algorithms into a run group, `Shape` holds
-every number that a program is compiled for, and the functions below choose lanes, devices and strides and whether data are streamed.
+A run group is the set of runs that one compiled program advances together. `group_runs` orders
+algorithms into a run group, `Shape` holds every number that a program is compiled for, and the
+functions below choose lanes, devices and strides and whether data are streamed.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,19 +26,25 @@ from evenly.types import Algorithm, Array, Prepare, Rule, Select, Server, Severa
 
 
 class RuleGroup(NamedTuple):
-    """Neighbouring runs whose rule and server share a structure; leaves are stacked over these runs."""
+    """Neighbouring runs whose rule and server share a structure; leaves are stacked over these
+    runs.
+    """
 
     rule: Rule
     server: Server | None
 
 
 class RunParts(NamedTuple):
-    """The parts of a run group that the device uses. The clients' work has one structure, with leaves stacked over all runs."""
+    """The parts of a run group that the device uses. The clients' work has one structure, with
+    leaves stacked over all runs.
+    """
 
     work: Work
     rules: tuple[RuleGroup, ...]
-    weight_column: Array | None  # int32 [runs] column of the row weights that each run uses; None: all runs share one
-    cohort: Array | None  # int32 [runs] which of several cohorts takes part in each run; None: all runs share one
+    # int32 [runs] column of the row weights that each run uses; None: all runs share one
+    weight_column: Array | None
+    # int32 [runs] which of several cohorts takes part in each run; None: all runs share one
+    cohort: Array | None
 
 
 class Data(NamedTuple):
@@ -52,7 +59,8 @@ class Data(NamedTuple):
     eval_rows: Array  # [evaluated rows] lists of rows, one after another
     eval_list: Array  # [evaluated rows] number of the list that each row belongs to
     eval_start: Array  # [lists + 1]
-    eval_shared: Array | None  # int32 [owners] each owner's list; None: every owner has a list of its own
+    # int32 [owners] each owner's list; None: every owner has a list of its own
+    eval_shared: Array | None
     examples: Array  # [clients] number of training rows, float
     unprivileged: Array  # [clients] number of those that belong to unprivileged groups, float
     valid_rows: Array | None = None  # [valid]; None: no rule reads validation rows
@@ -90,9 +98,12 @@ class RoundRecord(NamedTuple):
     """Results of a block that the host collects."""
 
     weights: Array  # [rounds, K, runs] coefficients
-    tables: Array  # int32 [stops, owners, groups, labels, outcomes, runs]; no owners where the host starts evaluations
+    # int32 [stops, owners, groups, labels, outcomes, runs]; no owners where the host starts
+    # evaluations
+    tables: Array
     losses: Array  # [stops, owners, runs] sums
-    choice: Array | None  # int32 [stops, clients, runs] model of each client; None: there is one model for all
+    # int32 [stops, clients, runs] model of each client; None: there is one model for all
+    choice: Array | None
 
 
 class Shape(NamedTuple):
@@ -107,18 +118,25 @@ class Shape(NamedTuple):
     lanes: int  # clients that train side by side on a device
     stride: int  # steps of lanes between two checks whether all lanes are done
     unroll: int  # number of these steps that are unrolled
-    equal: int  # steps of each lane in a round, where all clients take equally many and no check is needed; 0: they may differ
+    # steps of each lane in a round, where all clients take equally many and no check is needed; 0:
+    # they may differ
+    equal: int
     devices: int
     chunk: int  # rows that clients read at a time to measure signals
     eval_chunk: int
-    lists: int  # lists of evaluated rows: one for each owner, unless owners share some; 0: the program evaluates nothing
+    # lists of evaluated rows: one for each owner, unless owners share some; 0: the program
+    # evaluates nothing
+    lists: int
     models: int = 0  # of each run; 0: one model, the usual case
     seeds: int = 1  # simulations that the program advances side by side
-    fused: bool = False  # whether the loop over a client's steps is compiled as one function (see program.fuses_loops)
+    # whether the loop over a client's steps is compiled as one function (see program.fuses_loops)
+    fused: bool = False
 
     @property
     def owners(self) -> int:
-        """Number of owners of evaluated rows: split * clients + client, and the central test set last."""
+        """Number of owners of evaluated rows: split * clients + client, and the central test set
+        last.
+        """
         return 3 * self.clients + 1
 
     def runs_of(self, i: int) -> slice:
@@ -126,11 +144,14 @@ class Shape(NamedTuple):
         return slice(self.bounds[i], self.bounds[i + 1])
 
 
-Advance = Callable[[Shape, Inputs, Any, State], tuple[State, RoundRecord]]  # advances a state by a Block
+# advances a state by a Block
+Advance = Callable[[Shape, Inputs, Any, State], tuple[State, RoundRecord]]
 
 
 class ProgramSpec(NamedTuple):
-    """A program on the host's side: what it is compiled for, and the function that runs a block of it."""
+    """A program on the host's side: what it is compiled for, and the function that runs a block of
+    it.
+    """
 
     task: Task
     shape: Shape
@@ -143,7 +164,9 @@ SEEDS = "seeds"  # axis of the simulations of a seed batch
 
 
 def batch_max(value: Array, shape: Shape) -> Array:
-    """The maximum over all simulations of a seed batch, so that all of them take the same branches."""
+    """The maximum over all simulations of a seed batch, so that all of them take the same
+    branches.
+    """
     return value if shape.seeds == 1 else lax.pmax(value, SEEDS)
 
 
@@ -160,7 +183,9 @@ def unweighted(batch: Shard) -> Shard:
 
 
 def map_runs(function: Any, axis: int, *per_run: Tree) -> Tree:
-    """Apply a function of parts and parameters to every run: directly for joint models, otherwise with `vmap`."""
+    """Apply a function of parts and parameters to every run: directly for joint models, otherwise
+    with `vmap`.
+    """
     if axis == -1:
         return function(*per_run)
     return jax.vmap(function)(*per_run)
@@ -171,10 +196,12 @@ def runs_last(value: Array, axis: int) -> Array:
     return value if axis == -1 else jnp.moveaxis(value, 0, -1)
 
 
-# Several devices: each runs the whole program on a share of the clients, and their results are summed.
+# Several devices: each runs the whole program on a share of the clients, and their results are
+# summed.
 #
-# Data and state are the same on all devices. A share is a part of the cohort's visits during training, and a part of the chunks when rows
-# are read. Each share ends in one sum over the devices. With one device the program contains none of this.
+# Data and state are the same on all devices. A share is a part of the cohort's visits during
+# training, and a part of the chunks when rows are read. Each share ends in one sum over the
+# devices. With one device the program contains none of this.
 
 AXIS = "devices"
 SAME = PartitionSpec()
@@ -186,14 +213,19 @@ def replicate(tree: Tree, devices: int) -> Tree:
 
 
 def map_devices(function: Callable[..., Any], devices: int, block: Any) -> Callable[..., Any]:
-    """Let all devices call a function of a block and other arguments. Each device receives only its lanes and turns of the block."""
+    """Let all devices call a function of a block and other arguments. Each device receives only its
+    lanes and turns of the block.
+    """
     if devices == 1:
         return function
     turns, lanes = jax.tree.map(lambda _: PartitionSpec(None, AXIS), (block.turns, block.lanes))
     lanes = None if lanes is None else lanes._replace(first_step=SAME)
     specs = jax.tree.map(lambda _: SAME, block)._replace(turns=turns, lanes=lanes)
-    # JAX cannot prove that results are equal on all devices, because the loops are summed over devices only at their end.
-    return jax.shard_map(function, mesh=_mesh(devices), in_specs=(specs, SAME), out_specs=SAME, check_vma=False)
+    # JAX cannot prove that results are equal on all devices, because the loops are summed over
+    # devices only at their end.
+    return jax.shard_map(
+        function, mesh=_mesh(devices), in_specs=(specs, SAME), out_specs=SAME, check_vma=False
+    )
 
 
 def sum_over_devices(tree: Tree, shape: Shape) -> Tree:
@@ -201,20 +233,27 @@ def sum_over_devices(tree: Tree, shape: Shape) -> Tree:
     return tree if shape.devices == 1 else lax.psum(tree, AXIS)
 
 
-def device_loop(shape: Shape, count: Array | int, body: Callable[[Any, Any], Any], zeros: Tree) -> Tree:
-    """fori_loop(0, count, body, zeros) for a body that only adds. Iteration i runs on device i modulo the number of devices."""
+def device_loop(
+    shape: Shape, count: Array | int, body: Callable[[Any, Any], Any], zeros: Tree
+) -> Tree:
+    """fori_loop(0, count, body, zeros) for a body that only adds. Iteration i runs on device i
+    modulo the number of devices.
+    """
     if shape.devices == 1:
         return lax.fori_loop(0, count, body, zeros)
     first = lax.axis_index(AXIS)
     turns = (count - first + shape.devices - 1) // shape.devices
-    return sum_over_devices(lax.fori_loop(0, turns, lambda i, sums: body(first + i * shape.devices, sums), zeros), shape)
+    return sum_over_devices(
+        lax.fori_loop(0, turns, lambda i, sums: body(first + i * shape.devices, sums), zeros), shape
+    )
 
 
 def _mesh(devices: int) -> Mesh:
     return Mesh(np.array(jax.devices()[:devices]), (AXIS,))
 
 
-# Arrays that are aligned as a CPU device requires. JAX uses these without a copy; copying 80 MB took 40 to 80 ms.
+# Arrays that are aligned as a CPU device requires. JAX uses these without a copy; copying 80 MB
+# took 40 to 80 ms.
 
 BYTES = 64
 
@@ -242,15 +281,17 @@ def pad_rows(values: np.ndarray, length: int, dtype: Any = None) -> np.ndarray:
     return array
 
 
-ON_TRAINING_ROWS = frozenset({"loss", "table", "cell_loss"})  # signals that are measured on every training row
+# signals that are measured on every training row
+ON_TRAINING_ROWS = frozenset({"loss", "table", "cell_loss"})
 MEASURED_SIGNALS = ON_TRAINING_ROWS | {"valid_table"}  # or on every validation row
 
 
 # Run groups: which runs share a program, and in which order they lie in it.
 #
-# Runs with the same kind of client work share the expensive parts: batches, matrix products and local steps. For a joint model, all runs
-# are one matrix product, and nothing else has to be equal: rules and servers of one structure form a rule group, rows may be prepared in
-# several ways, and other samplings become a mask where some run has full participation.
+# Runs with the same kind of client work share the expensive parts: batches, matrix products and
+# local steps. For a joint model, all runs are one matrix product, and nothing else has to be equal:
+# rules and servers of one structure form a rule group, rows may be prepared in several ways, and
+# other samplings become a mask where some run has full participation.
 
 
 class RunGroup(NamedTuple):
@@ -264,14 +305,16 @@ class RunGroup(NamedTuple):
     prepares: tuple[Prepare | None, ...]
 
 
-def companions(algorithms: Sequence[Algorithm], task: Task, *, join: bool | None = None) -> list[list[int]]:
+def companions(
+    algorithms: Sequence[Algorithm], task: Task, *, join: bool | None = None
+) -> list[list[int]]:
     """Partition algorithms into groups that one compiled program can train together.
 
     Args:
         algorithms: The algorithms to group.
         task: Model and loss. Joint models allow larger groups.
-        join: Whether different samplings may share a program if one of them has full participation. None joins them on GPUs only,
-            where it is faster.
+        join: Whether different samplings may share a program if one of them has full participation.
+            None joins them on GPUs only, where it is faster.
 
     Returns:
         Lists of positions in `algorithms`, one for each program.
@@ -279,7 +322,8 @@ def companions(algorithms: Sequence[Algorithm], task: Task, *, join: bool | None
     Example:
         >>> import evenly
         >>> task = evenly.models.Softmax(features=2, classes=2)
-        >>> evenly.companions([evenly.algorithm("fedavg"), evenly.algorithm("q-fedavg(q=1)"), evenly.algorithm("fedmgda")], task)
+        >>> methods = ["fedavg", "q-fedavg(q=1)", "fedmgda"]
+        >>> evenly.companions([evenly.algorithm(method) for method in methods], task)
         [[0, 1], [2]]
     """
     join = jax.default_backend() != "cpu" if join is None else join
@@ -293,44 +337,70 @@ def companions(algorithms: Sequence[Algorithm], task: Task, *, join: bool | None
 def _group_key(algorithm: Algorithm, task: Task, samplings: dict[str, str]) -> str:
     """Equal for algorithms that may share a program."""
     work, select = jax.tree.structure(algorithm.work), repr(algorithm.select)
-    alone = "gram" in algorithm.rule.needs or isinstance(algorithm.rule, Several) or algorithm.network is not None
+    alone = (
+        "gram" in algorithm.rule.needs
+        or isinstance(algorithm.rule, Several)
+        or algorithm.network is not None
+    )
     if task.joint and not alone:
         return f"{work} {samplings.get(select, select)}"
-    return f"{work} {select} {jax.tree.structure((algorithm.rule, algorithm.server))} {algorithm.network!r}"
+    return (
+        f"{work} {select} {jax.tree.structure((algorithm.rule, algorithm.server))}"
+        f" {algorithm.network!r}"
+    )
 
 
 def _joint_samplings(algorithms: Sequence[Algorithm]) -> dict[str, str]:
     """A common key for samplings that may share a program.
 
-    On a GPU the time of a step hardly depends on the number of runs. If one run has full participation, training every client in all runs
-    costs nothing. On a CPU every run costs time, so that samplings are kept apart.
+    On a GPU the time of a step hardly depends on the number of runs. If one run has full
+    participation, training every client in all runs costs nothing. On a CPU every run costs time,
+    so that samplings are kept apart.
     """
     selects = {repr(a.select): a.select for a in algorithms}
-    return dict.fromkeys(selects, "joint") if any(isinstance(select, Full) for select in selects.values()) else {}
+    return (
+        dict.fromkeys(selects, "joint")
+        if any(isinstance(select, Full) for select in selects.values())
+        else {}
+    )
 
 
 def group_runs(algorithms: Sequence[Algorithm]) -> RunGroup:
-    """Order companions into a run group: equal structures side by side, those that measure signals before training last."""
+    """Order companions into a run group: equal structures side by side, those that measure signals
+    before training last.
+    """
     structures = [str(jax.tree.structure((a.rule, a.server))) for a in algorithms]
     first = {s: i for i, s in reversed(list(enumerate(structures)))}
     measures = [bool(a.rule.needs & MEASURED_SIGNALS) for a in algorithms]
-    order = sorted(range(len(algorithms)), key=lambda i: (measures[first[structures[i]]], first[structures[i]], i))
+    order = sorted(
+        range(len(algorithms)),
+        key=lambda i: (measures[first[structures[i]]], first[structures[i]], i),
+    )
     ordered = [algorithms[i] for i in order]
-    starts = [at for at, i in enumerate(order) if at == 0 or structures[i] != structures[order[at - 1]]]
+    starts = [
+        at for at, i in enumerate(order) if at == 0 or structures[i] != structures[order[at - 1]]
+    ]
     bounds = (*starts, len(order))
     selects, select = _distinct([a.select for a in ordered])
     prepares, column = _distinct([a.prepare for a in ordered])
     parts = RunParts(
         work=_stack(_simplify([a.work for a in ordered])),
-        rules=tuple(RuleGroup(*_stack([(a.rule, a.server) for a in ordered[bounds[b] : bounds[b + 1]]])) for b in range(len(starts))),
+        rules=tuple(
+            RuleGroup(*_stack([(a.rule, a.server) for a in ordered[bounds[b] : bounds[b + 1]]]))
+            for b in range(len(starts))
+        ),
         weight_column=jnp.asarray(column) if len(prepares) > 1 else None,
         cohort=jnp.asarray(select) if len(selects) > 1 else None,
     )
-    return RunGroup(ordered, [order.index(i) for i in range(len(order))], bounds, parts, selects, prepares)
+    return RunGroup(
+        ordered, [order.index(i) for i in range(len(order))], bounds, parts, selects, prepares
+    )
 
 
 def _simplify(works: Sequence[Work]) -> Sequence[Work]:
-    """Client work without terms that are zero in every run. All runs share one structure, so that a term stays if any run needs it."""
+    """Client work without terms that are zero in every run. All runs share one structure, so that a
+    term stays if any run needs it.
+    """
     simple = [work.simplified() if isinstance(work, LocalTraining) else work for work in works]
     return simple if len({str(jax.tree.structure(work)) for work in simple}) == 1 else works
 
@@ -343,7 +413,9 @@ def _distinct(values: Sequence[Any]) -> tuple[tuple[Any, ...], np.ndarray]:
     """The distinct values in order of appearance, and the position of each entry among them."""
     by_name = {repr(value): value for value in reversed(values)}
     names = list(dict.fromkeys(map(repr, values)))
-    return tuple(by_name[name] for name in names), np.array([names.index(repr(value)) for value in values], np.int32)
+    return tuple(by_name[name] for name in names), np.array(
+        [names.index(repr(value)) for value in values], np.int32
+    )
 
 
 # The choice of lanes, devices and strides, and whether data are streamed.
@@ -351,24 +423,33 @@ def _distinct(values: Sequence[Any]) -> tuple[tuple[Any, ...], np.ndarray]:
 LANE_BYTES = 2**24  # the largest model of which several train side by side on a GPU
 MOST_LANES = 64
 STRIDE = 16  # small steps of lanes between two checks
-DEVICES_BYTES = 2**20  # the smallest model whose clients are spread over several GPUs; smaller steps do not fill even one
+# the smallest model whose clients are spread over several GPUs; smaller steps do not fill even one
+DEVICES_BYTES = 2**20
 LARGEST_RESIDENT = 2**30  # bytes of features of which a CPU's memory holds a second copy
 MOST_CELLS = 2**27  # of one evaluation's tables on the device
 CACHED_BYTES = 2**25  # of features, a part of which is still in a CPU's cache when they are used
-SCATTERED_BYTES = 2**26  # of features from which reading the rows of a client means cache misses on a CPU
+# of features from which reading the rows of a client means cache misses on a CPU
+SCATTERED_BYTES = 2**26
 
 
-def choose_lanes(task: Task, run_group: RunGroup, slots: int, *, lanes: int, devices: int) -> tuple[int, int]:
-    """Number of lanes on each device, and number of devices. A request of 0 chooses the number that is fastest.
+def choose_lanes(
+    task: Task, run_group: RunGroup, slots: int, *, lanes: int, devices: int
+) -> tuple[int, int]:
+    """Number of lanes on each device, and number of devices. A request of 0 chooses the number that
+    is fastest.
 
-    On a CPU, several host devices share the cores that one device uses anyway: on two cores a LeNet step took 6.5 ms on one device, and the
-    same work 6.8 to 7.6 ms on two. Several CPU devices are therefore used only on request.
+    On a CPU, several host devices share the cores that one device uses anyway: on two cores a LeNet
+    step took 6.5 ms on one device, and the same work 6.8 to 7.6 ms on two. Several CPU devices are
+    therefore used only on request.
     """
     model = skeleton(task)
     size = 4 * trees.size(model) * len(run_group.algorithms)
     available = len(jax.devices())
     if not 0 <= devices <= available:
-        raise ValueError(f"devices must be between 0 (choose) and {available}, as many as JAX has here, got {devices}.")
+        raise ValueError(
+            f"devices must be between 0 (choose) and {available}, as many as JAX has here, got"
+            f" {devices}."
+        )
     if any("gram" in a.rule.needs for a in run_group.algorithms):
         return 1, 1  # all vectors are held in memory, one after another
     worth = available if jax.default_backend() != "cpu" and size >= DEVICES_BYTES else 1
@@ -377,7 +458,9 @@ def choose_lanes(task: Task, run_group: RunGroup, slots: int, *, lanes: int, dev
 
 
 def _lanes(request: int, slots: int, size: int) -> int:
-    """Small steps of many clients fill a GPU together. On a CPU, clients of unequal size would leave lanes idle."""
+    """Small steps of many clients fill a GPU together. On a CPU, clients of unequal size would
+    leave lanes idle.
+    """
     if request:
         return min(request, slots)
     if jax.default_backend() == "cpu" or size > LANE_BYTES:  # a larger model fills a GPU on its own
@@ -386,9 +469,13 @@ def _lanes(request: int, slots: int, size: int) -> int:
 
 
 def _rereads_memory(run_group: RunGroup, model: object) -> bool:
-    """Whether a client that is drawn twice in a round reads at its second visit the memory of the first."""
+    """Whether a client that is drawn twice in a round reads at its second visit the memory of the
+    first.
+    """
     memory = jax.eval_shape(run_group.algorithms[0].work.remember, model)
-    return bool(jax.tree.leaves(memory)) and any(getattr(select, "replace", False) for select in run_group.selects)
+    return bool(jax.tree.leaves(memory)) and any(
+        getattr(select, "replace", False) for select in run_group.selects
+    )
 
 
 class Strides(NamedTuple):
@@ -400,10 +487,12 @@ class Strides(NamedTuple):
 
 
 def choose_strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> Strides:
-    """How many steps lanes take between two checks whether all are done. `steps` are the steps of each client.
+    """How many steps lanes take between two checks whether all are done. `steps` are the steps of
+    each client.
 
-    A check takes longer than a small step, so that small steps are grouped; unrolled, a GPU starts them together. Long steps are checked
-    one by one, because idle lanes wait for the others. No check is needed where all clients take equally many steps.
+    A check takes longer than a small step, so that small steps are grouped; unrolled, a GPU starts
+    them together. Long steps are checked one by one, because idle lanes wait for the others. No
+    check is needed where all clients take equally many steps.
     """
     size = 4 * trees.size(skeleton(task)) * runs
     if lanes > 1 and size < DEVICES_BYTES:
@@ -412,23 +501,33 @@ def choose_strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> Stri
 
 
 def worth_batching(task: Task, runs: int) -> bool:
-    """Whether several seeds should advance as one seed batch: where one program alone would not fill the only device."""
+    """Whether several seeds should advance as one seed batch: where one program alone would not
+    fill the only device.
+    """
     size = 4 * trees.size(skeleton(task)) * runs
     return jax.default_backend() != "cpu" and len(jax.devices()) == 1 and size < DEVICES_BYTES
 
 
 def worth_streaming(federation: Federation, runs: int) -> bool:
-    """Whether the data, or the counts of one evaluation, are too large for the memory of the device."""
+    """Whether the data, or the counts of one evaluation, are too large for the memory of the
+    device.
+    """
     memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
-    most = LARGEST_RESIDENT if jax.default_backend() == "cpu" else max(memory // 2, LARGEST_RESIDENT)
-    cells = (3 * federation.clients + 1) * len(federation.groups) * len(federation.labels) ** 2 * runs
+    most = (
+        LARGEST_RESIDENT if jax.default_backend() == "cpu" else max(memory // 2, LARGEST_RESIDENT)
+    )
+    cells = (
+        (3 * federation.clients + 1) * len(federation.groups) * len(federation.labels) ** 2 * runs
+    )
     return federation.x.nbytes > most or cells > MOST_CELLS
 
 
 def faster_to_stream(federation: Federation, slots: int, rounds: int, evaluations: int) -> bool:
-    """Whether a CPU is faster if the rows of a few rounds are copied into the order in which they are read.
+    """Whether a CPU is faster if the rows of a few rounds are copied into the order in which they
+    are read.
 
-    This is not the case where a round reads much of the data, or where evaluations read all of them often.
+    This is not the case where a round reads much of the data, or where evaluations read all of them
+    often.
     """
     rows = slots * len(federation.train.rows) / federation.clients
     rare = rounds * rows > 2 * evaluations * len(federation.x)

@@ -1,4 +1,6 @@
-"""Rows on the device: how a federation lies there, and how rows are read to measure signals and to evaluate."""
+"""Rows on the device: how a federation lies there, and how rows are read to measure signals and to
+evaluate.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -40,16 +42,24 @@ from evenly.types import Array, Prepare, Tree
 class Resident:
     """A data source that holds the whole federation on the device; the program itself evaluates."""
 
-    def __init__(self, federation: Federation, weight: np.ndarray | None, program: ProgramSpec) -> None:
+    def __init__(
+        self, federation: Federation, weight: np.ndarray | None, program: ProgramSpec
+    ) -> None:
         task, self._shape, parts, self._advance = program
         valid = uses_validation(parts)
-        data = replicate(device_data(federation, weight, self._shape.eval_chunk, valid=valid), self._shape.devices)
+        data = replicate(
+            device_data(federation, weight, self._shape.eval_chunk, valid=valid),
+            self._shape.devices,
+        )
         self.inputs = Inputs(task, parts, data)
 
     def begin(self, state: State, memory: Tree) -> State:
         """The first state; `memory` is that of one client."""
         shape = self._shape
-        return state._replace(memory=trees.repeat(memory, shape.clients), excluded=jnp.zeros((shape.clients, shape.runs), jnp.int32))
+        return state._replace(
+            memory=trees.repeat(memory, shape.clients),
+            excluded=jnp.zeros((shape.clients, shape.runs), jnp.int32),
+        )
 
     def to_device(self, state: State) -> State:
         """The state on every device."""
@@ -72,8 +82,12 @@ class Resident:
         return after
 
 
-def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: int, *, valid: bool = False) -> Data:
-    """Move a federation to the device, with one row of padding at the end of every table. `valid` includes validation rows for rules."""
+def device_data(
+    federation: Federation, weight: np.ndarray | None, eval_chunk: int, *, valid: bool = False
+) -> Data:
+    """Move a federation to the device, with one row of padding at the end of every table. `valid`
+    includes validation rows for rules.
+    """
     lists, shared = evaluation_lists(federation)
     short = -len(lists.rows) % eval_chunk
     count, rows, trained = len(lists.counts), len(federation.y), len(federation.train.rows)
@@ -82,12 +96,17 @@ def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: i
         "y": layout.pad_rows(federation.y, rows + 1, np.int32),
         "group": layout.pad_rows(federation.group, rows + 1, np.int32),
         "weight": None if weight is None else layout.pad_rows(weight, rows + 1),
-        # Padded so that partitions of the same rows, whose cuts differ by a few, share a compiled program.
+        # Padded so that partitions of the same rows, whose cuts differ by a few, share a compiled
+        # program.
         "train_rows": layout.pad_rows(federation.train.rows, trained + -trained % eval_chunk),
         "train_start": federation.train.offsets.astype(np.int32),
         "eval_rows": np.append(lists.rows, np.full(short, rows)).astype(np.int32),
         # Padding is in no list: an index past the last one, which scatters drop.
-        "eval_list": np.append(np.repeat(np.arange(count), lists.counts), np.full(short, count)).astype(np.int32),
+        "eval_list": (
+            np.append(np.repeat(np.arange(count), lists.counts), np.full(short, count)).astype(
+                np.int32
+            )
+        ),
         "eval_start": lists.offsets.astype(np.int32),
         "eval_shared": shared,
         "examples": federation.train.counts.astype(np.float32),
@@ -95,17 +114,30 @@ def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: i
     }
     if valid:
         held_out = federation.valid.rows
-        columns["valid_rows"] = layout.pad_rows(held_out, max(len(held_out) + -len(held_out) % eval_chunk, 1))
+        columns["valid_rows"] = layout.pad_rows(
+            held_out, max(len(held_out) + -len(held_out) % eval_chunk, 1)
+        )
         columns["valid_start"] = federation.valid.offsets.astype(np.int32)
     return jax.device_put(Data(**columns))
 
 
-def prepare_weights(federation: Federation, prepares: Sequence[Prepare | None]) -> np.ndarray | None:
-    """The weight of each row in its client's loss: [rows], or [rows, columns] where runs prepare their rows in several ways."""
-    base = np.ones(len(federation.y), np.float32) if federation.weight is None else federation.weight.astype(np.float32)
+def prepare_weights(
+    federation: Federation, prepares: Sequence[Prepare | None]
+) -> np.ndarray | None:
+    """The weight of each row in its client's loss: [rows], or [rows, columns] where runs prepare
+    their rows in several ways.
+    """
+    base = (
+        np.ones(len(federation.y), np.float32)
+        if federation.weight is None
+        else federation.weight.astype(np.float32)
+    )
     if all(prepare is None for prepare in prepares):
         return None if federation.weight is None else base
-    columns = [base if prepare is None else base * _row_factors(federation, prepare) for prepare in prepares]
+    columns = [
+        base if prepare is None else base * _row_factors(federation, prepare)
+        for prepare in prepares
+    ]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
@@ -119,10 +151,11 @@ def _row_factors(federation: Federation, prepare: Prepare) -> np.ndarray:
 
 
 def evaluation_lists(federation: Federation) -> tuple[Ragged, np.ndarray | None]:
-    """The lists of rows that are evaluated, and each owner's list where owners share some (otherwise None).
+    """The lists of rows that are evaluated, and each owner's list where owners share some
+    (otherwise None).
 
-    Owners are the clients' training, validation and test rows, then the central test set. In studies of groups, clients are often tested on
-    the same rows. Their list is stored once.
+    Owners are the clients' training, validation and test rows, then the central test set. In
+    studies of groups, clients are often tested on the same rows. Their list is stored once.
     """
     parts = [federation.split(s) for s in SPLITS]
     rows = np.concatenate([*(part.rows for part in parts), federation.central])
@@ -130,7 +163,8 @@ def evaluation_lists(federation: Federation) -> tuple[Ragged, np.ndarray | None]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     by_owner = Ragged(rows, offsets)
     some = np.flatnonzero(counts[:-1])
-    if len(np.unique(rows[offsets[some]])) == len(some):  # the usual case, recognised without reading the lists
+    # the usual case, recognised without reading the lists
+    if len(np.unique(rows[offsets[some]])) == len(some):
         return by_owner, None
     numbers: dict[bytes | int, int] = {}
     lists, shared = [], np.zeros(len(counts), np.int32)
@@ -144,7 +178,8 @@ def evaluation_lists(federation: Federation) -> tuple[Ragged, np.ndarray | None]
     return Ragged.from_lists(lists), shared if len(lists) < len(counts) else None
 
 
-# Signals that clients measure before training, of the model that they received: its loss, and counts by group, label and outcome.
+# Signals that clients measure before training, of the model that they received: its loss, and
+# counts by group, label and outcome.
 
 MOST_CELLS = 512  # up to here a product with a one-hot matrix is cheaper than a scatter
 
@@ -155,7 +190,8 @@ class Measurements(NamedTuple):
     loss: Array | None  # [K, runs] mean (or summed) loss
     table: Array | None  # [K, groups, labels, outcomes, runs] counts
     cell_loss: Array | None  # [K, groups, labels, runs] summed losses
-    valid_table: Array | None = None  # [K, groups, labels, outcomes, runs] counts of validation rows
+    # [K, groups, labels, outcomes, runs] counts of validation rows
+    valid_table: Array | None = None
 
 
 class RowLists(NamedTuple):
@@ -170,15 +206,27 @@ def uses_validation(parts: RunParts) -> bool:
     return any("valid_table" in group.rule.needs for group in parts.rules)
 
 
-def measure(shape: Shape, inputs: Inputs, model: Tree, cohort: Array, needs: frozenset[str]) -> Measurements:
-    """The signals that are needed, of the models that the clients received, on all their training rows or validation rows."""
+def measure(
+    shape: Shape, inputs: Inputs, model: Tree, cohort: Array, needs: frozenset[str]
+) -> Measurements:
+    """The signals that are needed, of the models that the clients received, on all their training
+    rows or validation rows.
+    """
     data, training, signals = inputs.data, needs & ON_TRAINING_ROWS, Measurements(None, None, None)
     if training:
-        signals = _measure_rows(shape, inputs, model, _CohortRows.of(RowLists(data.train_rows, data.train_start), cohort), training)
+        signals = _measure_rows(
+            shape,
+            inputs,
+            model,
+            _CohortRows.of(RowLists(data.train_rows, data.train_start), cohort),
+            training,
+        )
     if "valid_table" in needs:
         assert data.valid_rows is not None and data.valid_start is not None  # noqa: PT018
         held_out = _CohortRows.of(RowLists(data.valid_rows, data.valid_start), cohort)
-        signals = signals._replace(valid_table=_measure_rows(shape, inputs, model, held_out, frozenset({"table"})).table)
+        signals = signals._replace(
+            valid_table=_measure_rows(shape, inputs, model, held_out, frozenset({"table"})).table
+        )
     return signals
 
 
@@ -196,58 +244,101 @@ class _CohortRows(NamedTuple):
         return _CohortRows(lists, cohort, counts, jnp.cumsum(counts))
 
     def read(self, data: Data, at: Array) -> tuple[Shard, Array]:
-        """The rows at these positions and the slot of each; padding, with slot K, past the last row."""
+        """The rows at these positions and the slot of each; padding, with slot K, past the last
+        row.
+        """
         lists, slots = self.lists, self.cohort.shape[0]
         slot = jnp.searchsorted(self.ends, at, side="right")
         owner = jnp.minimum(slot, slots - 1)
         first = self.ends - self.counts
-        row = lists.rows[jnp.minimum(lists.start[self.cohort[owner]] + at - first[owner], lists.rows.shape[0] - 1)]
-        return unweighted(shard(data, jnp.where(at < self.ends[-1], row, data.y.shape[0] - 1))), slot
+        row = lists.rows[
+            jnp.minimum(
+                lists.start[self.cohort[owner]] + at - first[owner], lists.rows.shape[0] - 1
+            )
+        ]
+        return (
+            unweighted(shard(data, jnp.where(at < self.ends[-1], row, data.y.shape[0] - 1))),
+            slot,
+        )
 
 
-def _measure_rows(shape: Shape, inputs: Inputs, model: Tree, rows: _CohortRows, needs: frozenset[str]) -> Measurements:
+def _measure_rows(
+    shape: Shape, inputs: Inputs, model: Tree, rows: _CohortRows, needs: frozenset[str]
+) -> Measurements:
     """Signals of these rows, summed chunk by chunk."""
-    slots, runs, task = rows.cohort.shape[0], jax.tree.leaves(model)[0].shape[shape.axis], inputs.task
+    slots, runs, task = (
+        rows.cohort.shape[0],
+        jax.tree.leaves(model)[0].shape[shape.axis],
+        inputs.task,
+    )
     cells, by_slot = slots * shape.groups * shape.labels, (slots, shape.groups, shape.labels)
 
     def chunk(i: Array, sums: Measurements) -> Measurements:
         batch, slot = rows.read(inputs.data, i * shape.chunk + jnp.arange(shape.chunk))
         return _add_chunk(shape, inputs, model, (batch, slot, slots), sums)
 
-    sizes = {"loss": (slots, runs), "table": (cells, shape.labels, runs), "cell_loss": (cells, runs)}
-    zeros = Measurements(*(jnp.zeros(size) if name in needs else None for name, size in sizes.items()))
-    loss, table, cell_loss, _ = device_loop(shape, (rows.ends[-1] + shape.chunk - 1) // shape.chunk, chunk, zeros)
+    sizes = {
+        "loss": (slots, runs),
+        "table": (cells, shape.labels, runs),
+        "cell_loss": (cells, runs),
+    }
+    zeros = Measurements(
+        *(jnp.zeros(size) if name in needs else None for name, size in sizes.items())
+    )
+    loss, table, cell_loss, _ = device_loop(
+        shape, (rows.ends[-1] + shape.chunk - 1) // shape.chunk, chunk, zeros
+    )
     if loss is not None:
-        penalty = jnp.broadcast_to(map_runs(lambda m: jnp.asarray(task.penalty(m), jnp.float32), shape.axis, model), (runs,))
+        penalty = jnp.broadcast_to(
+            map_runs(lambda m: jnp.asarray(task.penalty(m), jnp.float32), shape.axis, model),
+            (runs,),
+        )
         loss = (loss / rows.counts[:, None] if task.reduction == "mean" else loss) + penalty
     table = None if table is None else table.reshape(*by_slot, shape.labels, runs)
-    return Measurements(loss, table, None if cell_loss is None else cell_loss.reshape(*by_slot, runs))
+    return Measurements(
+        loss, table, None if cell_loss is None else cell_loss.reshape(*by_slot, runs)
+    )
 
 
-def _add_chunk(shape: Shape, inputs: Inputs, model: Tree, chunk: tuple[Shard, Array, int], sums: Measurements) -> Measurements:
-    """Add the rows of a chunk to the sums. `chunk` are its rows, their slots and the number of slots."""
+def _add_chunk(
+    shape: Shape, inputs: Inputs, model: Tree, chunk: tuple[Shard, Array, int], sums: Measurements
+) -> Measurements:
+    """Add the rows of a chunk to the sums. `chunk` are its rows, their slots and the number of
+    slots.
+    """
     (batch, slot, slots), (loss, table, cell_loss, _), task = chunk, sums, inputs.task
-    cell, cells = (slot * shape.groups + batch.group) * shape.labels + batch.y, slots * shape.groups * shape.labels
-    # A scatter also keeps XLA from fusing this loop into one function, in which products of this many rows are slow.
+    cell, cells = (
+        (slot * shape.groups + batch.group) * shape.labels + batch.y,
+        slots * shape.groups * shape.labels,
+    )
+    # A scatter also keeps XLA from fusing this loop into one function, in which products of this
+    # many rows are slow.
     summed = partial(sum_by_cell, scatter=shape.fused)
     if loss is not None or cell_loss is not None:
-        own = runs_last(map_runs(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)  # [chunk, runs]
+        # [chunk, runs]
+        own = runs_last(map_runs(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)
         own = own * over_runs(batch.mask, own)
         loss = None if loss is None else loss + jax.ops.segment_sum(own, slot, slots)
         cell_loss = None if cell_loss is None else cell_loss + summed(cell, own, cells)
     if table is not None:
-        outcome = runs_last(map_runs(lambda m: task.predict(m, batch.x), shape.axis, model), shape.axis)
+        outcome = runs_last(
+            map_runs(lambda m: task.predict(m, batch.x), shape.axis, model), shape.axis
+        )
         table = table + summed(cell, _one_hot(shape, batch, outcome).astype(jnp.float32), cells)
     return Measurements(loss, table, cell_loss)
 
 
 def _one_hot(shape: Shape, batch: Shard, outcome: Array) -> Array:
     """Which outcome each row has in each run; none for padding. bool [n, outcomes, runs]"""
-    return (outcome[:, None, :] == jnp.arange(shape.labels)[:, None]) & (batch.mask > 0)[:, None, None]
+    return (outcome[:, None, :] == jnp.arange(shape.labels)[:, None]) & (batch.mask > 0)[
+        :, None, None
+    ]
 
 
 def sum_by_cell(cell: Array, values: Array, cells: int, *, scatter: bool = False) -> Array:
-    """Sums of values [n, ...] by the cell of each row. Rows past the last cell are ignored. Counts below 2**24 are exact."""
+    """Sums of values [n, ...] by the cell of each row. Rows past the last cell are ignored. Counts
+    below 2**24 are exact.
+    """
     if scatter or cells > MOST_CELLS:
         return jax.ops.segment_sum(values, cell, cells)
     hot = (cell == jnp.arange(cells)[:, None]).astype(jnp.float32)
@@ -259,11 +350,14 @@ def sum_by_cell(cell: Array, values: Array, cells: int, *, scatter: bool = False
 #
 # Rows are read list by list. Owners that share a list of rows and a model share its counts.
 
-Counts = tuple[Array, Array]  # tables [cells, outcomes, runs] and summed losses [lists, runs]; or by owner
+# tables [cells, outcomes, runs] and summed losses [lists, runs]; or by owner
+Counts = tuple[Array, Array]
 
 
 def evaluate(shape: Shape, inputs: Inputs, state: State) -> Counts:
-    """Tables by owner, group, label and outcome, and summed losses by owner, on all evaluated rows."""
+    """Tables by owner, group, label and outcome, and summed losses by owner, on all
+    evaluated rows.
+    """
     model, shared = served_model(shape, inputs.parts, state), inputs.data.eval_shared
     if jax.tree.leaves(state.memory):
         return by_cell(shape, _client_by_client(shape, inputs, state, model))
@@ -284,13 +378,23 @@ def by_cell(shape: Shape, counts: Counts) -> Counts:
 
 
 def served_model(shape: Shape, parts: RunParts, state: State) -> Tree:
-    """The shared model that clients use: the last one, or the one that the server derives from all."""
+    """The shared model that clients use: the last one, or the one that the server derives
+    from all.
+    """
     if all(group.server is None for group in parts.rules):
         return state.model
-    serve = jax.vmap(lambda server, model, own: server.serve(model, own), (0, shape.axis, 0), shape.axis)
+    serve = jax.vmap(
+        lambda server, model, own: server.serve(model, own), (0, shape.axis, 0), shape.axis
+    )
     models = [trees.cut(state.model, shape.runs_of(i), shape.axis) for i in range(len(parts.rules))]
     groups = zip(parts.rules, models, state.server, strict=True)
-    return trees.join([model if group.server is None else serve(group.server, model, own) for group, model, own in groups], shape.axis)
+    return trees.join(
+        [
+            model if group.server is None else serve(group.server, model, own)
+            for group, model, own in groups
+        ],
+        shape.axis,
+    )
 
 
 def _all_at_once(shape: Shape, inputs: Inputs, model: Tree) -> Counts:
@@ -301,17 +405,26 @@ def _all_at_once(shape: Shape, inputs: Inputs, model: Tree) -> Counts:
         at = i * shape.eval_chunk + jnp.arange(shape.eval_chunk)
         return count_rows(shape, inputs, model, (data.eval_rows[at], data.eval_list[at]), carry)
 
-    return device_loop(shape, data.eval_rows.shape[0] // shape.eval_chunk, chunk, zero_counts(shape, shape.lists, shape.runs))
+    return device_loop(
+        shape,
+        data.eval_rows.shape[0] // shape.eval_chunk,
+        chunk,
+        zero_counts(shape, shape.lists, shape.runs),
+    )
 
 
 def _client_by_client(shape: Shape, inputs: Inputs, state: State, model: Tree) -> Counts:
-    """Evaluate every client's own model, and the shared model on the central test set (the last owner)."""
+    """Evaluate every client's own model, and the shared model on the central test set (the last
+    owner).
+    """
     data = inputs.data
     last = data.eval_rows.shape[0] - 1
 
     def one_owner(owner: Array, carry: Counts) -> Counts:
         memory = jax.tree.map(lambda leaf: leaf[owner % shape.clients], state.memory)
-        own = map_runs(lambda work, m, mine: work.deploy(m, mine), shape.axis, inputs.parts.work, model, memory)
+        own = map_runs(
+            lambda work, m, mine: work.deploy(m, mine), shape.axis, inputs.parts.work, model, memory
+        )
         used = jax.tree.map(lambda a, b: jnp.where(owner < 3 * shape.clients, a, b), own, model)
         own_list = owner if data.eval_shared is None else data.eval_shared[owner]
         start, stop = data.eval_start[own_list], data.eval_start[own_list + 1]
@@ -319,14 +432,18 @@ def _client_by_client(shape: Shape, inputs: Inputs, state: State, model: Tree) -
         def chunk(i: Array, inner: Counts) -> Counts:
             at = start + i * shape.chunk + jnp.arange(shape.chunk)
             rows = jnp.where(at < stop, data.eval_rows[jnp.minimum(at, last)], data.y.shape[0] - 1)
-            return count_rows(shape, inputs, used, (rows, jnp.where(at < stop, owner, shape.owners)), inner)
+            return count_rows(
+                shape, inputs, used, (rows, jnp.where(at < stop, owner, shape.owners)), inner
+            )
 
         return lax.fori_loop(0, (stop - start + shape.chunk - 1) // shape.chunk, chunk, carry)
 
     return device_loop(shape, shape.owners, one_owner, zero_counts(shape, shape.owners, shape.runs))
 
 
-def count_rows(shape: Shape, inputs: Inputs, model: Tree, rows: tuple[Array, Array], counts: Counts) -> Counts:
+def count_rows(
+    shape: Shape, inputs: Inputs, model: Tree, rows: tuple[Array, Array], counts: Counts
+) -> Counts:
     """Add the counts of rows to those so far. `rows` are their numbers and the list of each."""
     (numbers, of_list), (tables, losses) = rows, counts
     batch = unweighted(shard(inputs.data, numbers))

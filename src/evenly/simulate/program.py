@@ -1,10 +1,13 @@
-"""The compiled program: a block of rounds, with evaluations, for many runs at once; and how XLA compiles and caches it.
+"""The compiled program: a block of rounds, with evaluations, for many runs at once; and how XLA
+compiles and caches it.
 
-On a CPU clients are visited one after another, because unequal clients would leave lanes idle. Loop bounds are dynamic: no client is padded
-to the size of another, and blocks of any length share one compilation.
+On a CPU clients are visited one after another, because unequal clients would leave lanes idle. Loop
+bounds are dynamic: no client is padded to the size of another, and blocks of any length share one
+compilation.
 
-Runs share cohorts and batches. For joint models the runs are the last axis of every parameter, and a local step of all runs is one matrix
-product. For other models the step is vmapped with the runs in front.
+Runs share cohorts and batches. For joint models the runs are the last axis of every parameter, and
+a local step of all runs is one matrix product. For other models the step is vmapped with the runs
+in front.
 """
 
 import hashlib
@@ -31,7 +34,15 @@ from evenly.parts.ranking import Ballot
 from evenly.simulate import several
 from evenly.simulate.layout import MEASURED_SIGNALS, Inputs, RoundRecord, Shape, State, map_devices
 from evenly.simulate.measuring import evaluate, measure
-from evenly.simulate.training import Cohort, CohortUpdate, inner_products, move_model, train_and_sum, train_vectors, weighted_sum
+from evenly.simulate.training import (
+    Cohort,
+    CohortUpdate,
+    inner_products,
+    move_model,
+    train_and_sum,
+    train_vectors,
+    weighted_sum,
+)
 from evenly.types import Array, Effort, RowRule, Signals, Task, Tree
 
 
@@ -61,20 +72,27 @@ class RoundUpdate(NamedTuple):
 
 
 def one_round(cohort: Cohort) -> tuple[State, Array]:
-    """Measure, weigh, train, step. Returns the new state and the coefficients that counted. [K, runs]"""
+    """Measure, weigh, train, step. Returns the new state and the coefficients that counted. [K,
+    runs]
+    """
     shape, inputs, block, state, t, *_ = cohort
     cohort = cohort._replace(row_weights=row_weights(shape, inputs, state))
     signals = collect_signals(cohort)
-    needs = inputs.parts.rules[0].rule.needs  # a rule that needs the vectors shares its program with no other structure
-    update = train_then_weigh(cohort, signals) if "gram" in needs else weigh_then_train(cohort, signals)
+    # a rule that needs the vectors shares its program with no other structure
+    needs = inputs.parts.rules[0].rule.needs
+    update = (
+        train_then_weigh(cohort, signals) if "gram" in needs else weigh_then_train(cohort, signals)
+    )
 
     returned = jnp.concatenate([own.signals.returned for own in update.signals], axis=-1)
     counts = update.trained.finite & returned
     counting = jnp.where(counts, update.coefficients, 0.0)
-    # Some clients turn out to be broken only after training: the sum is divided by the share of coefficients that returned.
+    # Some clients turn out to be broken only after training: the sum is divided by the share of
+    # coefficients that returned.
     mass = counting.sum(0)
     share = jnp.where(mass != 0, update.coefficients.sum(0) / jnp.where(mass != 0, mass, 1.0), 0.0)
-    if isinstance(update.trained.total, Ballot):  # votes are counted, not averaged: nobody votes for clients that broke
+    # votes are counted, not averaged: nobody votes for clients that broke
+    if isinstance(update.trained.total, Ballot):
         share = jnp.ones_like(share)
     models, rules, servers = _move_models(cohort, update, counts, share)
 
@@ -85,7 +103,9 @@ def one_round(cohort: Cohort) -> tuple[State, Array]:
     state = State(
         model=trees.where(anyone, models, state.model, shape.axis),
         rule=tuple(trees.where(*own, 0) for own in zip(by_group, rules, state.rule, strict=True)),
-        server=tuple(trees.where(*own, 0) for own in zip(by_group, servers, state.server, strict=True)),
+        server=tuple(
+            trees.where(*own, 0) for own in zip(by_group, servers, state.server, strict=True)
+        ),
         memory=update.trained.memory,
         excluded=state.excluded.at[block.position[t]].add(lost.astype(jnp.int32)),
         broken=jnp.where(update.sane, state.broken, jnp.minimum(state.broken, t)),
@@ -93,18 +113,29 @@ def one_round(cohort: Cohort) -> tuple[State, Array]:
     return state, counting * share
 
 
-def _move_models(cohort: Cohort, update: RoundUpdate, counts: Array, share: Array) -> tuple[Tree, list[Tree], list[Tree]]:
-    """The models of all runs after the step of rule and server, and the new states of rules and servers."""
+def _move_models(
+    cohort: Cohort, update: RoundUpdate, counts: Array, share: Array
+) -> tuple[Tree, list[Tree], list[Tree]]:
+    """The models of all runs after the step of rule and server, and the new states of rules and
+    servers.
+    """
     shape, state = cohort.shape, cohort.state
-    total = jax.tree.map(lambda leaf: leaf * trees.along(share, leaf, shape.axis), update.trained.total)
+    total = jax.tree.map(
+        lambda leaf: leaf * trees.along(share, leaf, shape.axis), update.trained.total
+    )
     norms = jnp.where(counts, update.trained.square_norm, 0.0)
     models, rules, servers = [], [], []
     for i, group in enumerate(cohort.inputs.parts.rules):
         runs, (signals, axes) = shape.runs_of(i), update.signals[i]
-        signals, axes = signals._replace(returned=counts[:, runs], gram=None), axes._replace(gram=None)
+        signals, axes = (
+            signals._replace(returned=counts[:, runs], gram=None),
+            axes._replace(gram=None),
+        )
         step = jax.vmap(move_model, (0, 0, shape.axis, axes, Effort(-1)), (shape.axis, 0, 0))
         vectors = trees.cut((state.model, total), runs, shape.axis)
-        model, rule, server = step(group, (update.rule[i], state.server[i]), vectors, signals, Effort(norms[:, runs]))
+        model, rule, server = step(
+            group, (update.rule[i], state.server[i]), vectors, signals, Effort(norms[:, runs])
+        )
         models.append(model)
         rules.append(rule)
         servers.append(server)
@@ -120,7 +151,9 @@ def participants(cohort: Cohort) -> Array:
 
 
 def row_weights(shape: Shape, inputs: Inputs, state: State) -> Array | None:
-    """The weights by group and label that rules send to clients, with the runs on the axis of the parameters; None: no rule does."""
+    """The weights by group and label that rules send to clients, with the runs on the axis of the
+    parameters; None: no rule does.
+    """
     groups = inputs.parts.rules
     if not any(isinstance(group.rule, RowRule) for group in groups):
         return None
@@ -129,12 +162,16 @@ def row_weights(shape: Shape, inputs: Inputs, state: State) -> Array | None:
         size = shape.bounds[i + 1] - shape.bounds[i]
         weigh_rows = jax.vmap(lambda rule, own: rule.row_weights(own), axis_size=size)
         ones = jnp.ones((size, shape.groups, shape.labels))
-        weights.append(weigh_rows(group.rule, state.rule[i]) if isinstance(group.rule, RowRule) else ones)
+        weights.append(
+            weigh_rows(group.rule, state.rule[i]) if isinstance(group.rule, RowRule) else ones
+        )
     return jnp.moveaxis(jnp.concatenate(weights), 0, shape.axis)
 
 
 def collect_signals(cohort: Cohort) -> list[GroupSignals]:
-    """The signals of each rule group before training. Groups whose rules need measurements come last and share them."""
+    """The signals of each rule group before training. Groups whose rules need measurements come
+    last and share them.
+    """
     shape, inputs, block, state, t, *_ = cohort
     position, returned = block.position[t], participants(cohort)
     common = Signals(
@@ -144,12 +181,16 @@ def collect_signals(cohort: Cohort) -> list[GroupSignals]:
         unprivileged=inputs.data.unprivileged[position],
         chance=block.chance[t],
     )
-    measuring = [i for i, group in enumerate(inputs.parts.rules) if group.rule.needs & MEASURED_SIGNALS]
+    measuring = [
+        i for i, group in enumerate(inputs.parts.rules) if group.rule.needs & MEASURED_SIGNALS
+    ]
     measurements, first = None, 0
     if measuring:
         first = shape.bounds[measuring[0]]
         needs = frozenset().union(*(inputs.parts.rules[i].rule.needs for i in measuring))
-        measurements = measure(shape, inputs, trees.cut(state.model, slice(first, None), shape.axis), position, needs)
+        measurements = measure(
+            shape, inputs, trees.cut(state.model, slice(first, None), shape.axis), position, needs
+        )
     groups = []
     for i, group in enumerate(inputs.parts.rules):
         runs = shape.runs_of(i)
@@ -159,7 +200,10 @@ def collect_signals(cohort: Cohort) -> list[GroupSignals]:
             value = getattr(measurements, name)[..., runs.start - first : runs.stop - first]
             finite = jnp.isfinite(value).all(tuple(range(1, value.ndim - 1)))
             value = jnp.where(jnp.isfinite(value), value, 0.0)
-            signals, axes = signals._replace(returned=signals.returned & finite, **{name: value}), axes._replace(**{name: -1})
+            signals, axes = (
+                signals._replace(returned=signals.returned & finite, **{name: value}),
+                axes._replace(**{name: -1}),
+            )
         groups.append(GroupSignals(signals, axes))
     return groups
 
@@ -171,10 +215,15 @@ def weigh_then_train(cohort: Cohort, signals: list[GroupSignals]) -> RoundUpdate
 
 
 def train_then_weigh(cohort: Cohort, groups: list[GroupSignals]) -> RoundUpdate:
-    """For rules that weigh by the inner products of the vectors: train, keep every vector, then weigh."""
+    """For rules that weigh by the inner products of the vectors: train, keep every vector, then
+    weigh.
+    """
     ((signals, axes),) = groups
     trained = train_vectors(cohort, signals.client.shape[0])
-    signals = signals._replace(returned=signals.returned & trained.finite, gram=inner_products(trained.total, cohort.shape.axis))
+    signals = signals._replace(
+        returned=signals.returned & trained.finite,
+        gram=inner_products(trained.total, cohort.shape.axis),
+    )
     groups = [GroupSignals(signals, axes._replace(gram=-1))]
     coefficients, sane, rule = weigh(cohort, groups)
     total = weighted_sum(trained.total, coefficients, cohort.shape.axis)
@@ -182,10 +231,18 @@ def train_then_weigh(cohort: Cohort, groups: list[GroupSignals]) -> RoundUpdate:
 
 
 def weigh(cohort: Cohort, groups: list[GroupSignals]) -> tuple[Array, Array, tuple[Tree, ...]]:
-    """The coefficients of all runs (0 where a run's are not finite), which runs are finite, and the new states of the rules."""
+    """The coefficients of all runs (0 where a run's are not finite), which runs are finite, and the
+    new states of the rules.
+    """
     pairs = []
-    for group, own, (signals, axes) in zip(cohort.inputs.parts.rules, cohort.state.rule, groups, strict=True):
-        pairs.append(jax.vmap(lambda rule, state, s: rule.weigh(state, s), (0, 0, axes), (-1, 0))(group.rule, own, signals))
+    for group, own, (signals, axes) in zip(
+        cohort.inputs.parts.rules, cohort.state.rule, groups, strict=True
+    ):
+        pairs.append(
+            jax.vmap(lambda rule, state, s: rule.weigh(state, s), (0, 0, axes), (-1, 0))(
+                group.rule, own, signals
+            )
+        )
     coefficients = jnp.concatenate([pair[0] for pair in pairs], axis=-1)
     sane = jnp.isfinite(coefficients).all(0)
     return jnp.where(sane, coefficients, 0.0), sane, tuple(pair[1] for pair in pairs)
@@ -200,19 +257,34 @@ def advance(shape: Shape, inputs: Inputs, block: Any, state: State) -> tuple[Sta
 def compiled(fused: bool) -> Any:
     """The jitted `advance`, for programs with fused loops and for others."""
 
-    def block_by_block(shape: Shape, inputs: Inputs, block: Any, state: State) -> tuple[State, RoundRecord]:
+    def block_by_block(
+        shape: Shape, inputs: Inputs, block: Any, state: State
+    ) -> tuple[State, RoundRecord]:
         with products_as_sums(fused):
-            return map_devices(partial(run_segments, shape), shape.devices, block)(block, (inputs, state))
+            return map_devices(partial(run_segments, shape), shape.devices, block)(
+                block, (inputs, state)
+            )
 
     options = graph_options() | (WITHOUT_LIBRARY if fused else {})
-    return jax.jit(block_by_block, static_argnames=("shape",), donate_argnames=("state",), compiler_options=options)
+    return jax.jit(
+        block_by_block,
+        static_argnames=("shape",),
+        donate_argnames=("state",),
+        compiler_options=options,
+    )
 
 
-def run_segments(shape: Shape, block: Any, arguments: tuple[Inputs, State]) -> tuple[State, RoundRecord]:
-    """Run the segments of a block one after another, with an evaluation after those that the block marks."""
+def run_segments(
+    shape: Shape, block: Any, arguments: tuple[Inputs, State]
+) -> tuple[State, RoundRecord]:
+    """Run the segments of a block one after another, with an evaluation after those that the block
+    marks.
+    """
     inputs, state = arguments
 
-    def segment(i: Array, carry: tuple[State, RoundRecord, Array]) -> tuple[State, RoundRecord, Array]:
+    def segment(
+        i: Array, carry: tuple[State, RoundRecord, Array]
+    ) -> tuple[State, RoundRecord, Array]:
         state, record, done = carry
 
         def body(t: Array, inner: tuple[State, Array]) -> tuple[State, Array]:
@@ -226,13 +298,17 @@ def run_segments(shape: Shape, block: Any, arguments: tuple[Inputs, State]) -> t
         before = EvaluationCounts(record.tables, record.losses, record.choice)
         counts = lax.cond(
             block.evaluate[i],
-            lambda: EvaluationCounts(*(several.evaluate if shape.models else evaluate)(shape, inputs, state)),
+            lambda: EvaluationCounts(
+                *(several.evaluate if shape.models else evaluate)(shape, inputs, state)
+            ),
             lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), before),
         )
         after = jax.tree.map(lambda leaf, new: leaf.at[i].set(new), before, counts)
         return state, RoundRecord(weights, *after), block.stops[i]
 
-    state, record, _ = lax.fori_loop(0, jnp.sum(block.stops >= 0), segment, (state, _empty_record(shape, block), jnp.int32(0)))
+    state, record, _ = lax.fori_loop(
+        0, jnp.sum(block.stops >= 0), segment, (state, _empty_record(shape, block), jnp.int32(0))
+    )
     return state, record
 
 
@@ -248,26 +324,35 @@ def _empty_record(shape: Shape, block: Any) -> RoundRecord:
 
 # How XLA compiles a program.
 #
-# On a CPU XLA runs a program as a list of small operations. Where a step of a loop takes a microsecond, starting its dozen operations takes
-# longer than computing them. XLA can fuse a loop into one function instead (see evenly.compilation), unless the loop calls a library.
+# On a CPU XLA runs a program as a list of small operations. Where a step of a loop takes a
+# microsecond, starting its dozen operations takes longer than computing them. XLA can fuse a loop
+# into one function instead (see evenly.compilation), unless the loop calls a library.
 
-WITHOUT_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}  # compiles products and sums instead of library calls, for one program
+# compiles products and sums instead of library calls, for one program
+WITHOUT_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
 LINEAR = (Softmax, Logistic, LinearSVM)  # models whose products can be written as sums
 
 
 def fuses_loops(task: Task, runs: int, batch: int, lanes: int) -> bool:
     """Whether a client's steps are compiled as one function, with runs one after another.
 
-    This is faster on a CPU while the steps of all runs together are small. For larger steps one product for all runs is faster, and a
-    library's product is faster than a compiled one.
+    This is faster on a CPU while the steps of all runs together are small. For larger steps one
+    product for all runs is faster, and a library's product is faster than a compiled one.
     """
     size = trees.size(skeleton(task))
-    return isinstance(task, LINEAR) and lanes == 1 and runs * batch * size <= MOST_TERMS and can_fuse_loops()
+    return (
+        isinstance(task, LINEAR)
+        and lanes == 1
+        and runs * batch * size <= MOST_TERMS
+        and can_fuse_loops()
+    )
 
 
 @cache
 def can_fuse_loops() -> bool:
-    """Whether XLA fuses loops here, found by compiling one: on a CPU, if XLA has the options and read the flags in time."""
+    """Whether XLA fuses loops here, found by compiling one: on a CPU, if XLA has the options and
+    read the flags in time.
+    """
     if jax.default_backend() != "cpu":
         return False
 
@@ -275,7 +360,12 @@ def can_fuse_loops() -> bool:
         return jax.lax.fori_loop(0, times, lambda i, y: (y[:, None] * y).sum(1), x)
 
     try:
-        text = jax.jit(loop, compiler_options=WITHOUT_LIBRARY).lower(jnp.ones(512), 2).compile().as_text()
+        text = (
+            jax.jit(loop, compiler_options=WITHOUT_LIBRARY)
+            .lower(jnp.ones(512), 2)
+            .compile()
+            .as_text()
+        )
     except jax.errors.JaxRuntimeError:  # this version lacks the option
         return False
     return "xla_cpu_small_call" in (text or "")
@@ -283,7 +373,8 @@ def can_fuse_loops() -> bool:
 
 @cache
 def graph_options() -> dict[str, Any]:
-    """Compiler options that let a GPU start two or more kernels as one graph (by default five or more).
+    """Compiler options that let a GPU start two or more kernels as one graph (by default five or
+    more).
 
     Empty on CPUs, where the user set the option, and where XLA does not have it.
     """
@@ -297,13 +388,16 @@ def graph_options() -> dict[str, Any]:
     return {name: 2}
 
 
-# The cache of compiled programs, in the user's cache folder: a simulation of the same shape is compiled only once.
+# The cache of compiled programs, in the user's cache folder: a simulation of the same shape is
+# compiled only once.
 #
-# This is JAX's own cache. The user's settings for it take precedence (JAX_COMPILATION_CACHE_DIR, jax.config). EVENLY_COMPILED=off turns it
-# off. A folder that cannot be written is not used.
+# This is JAX's own cache. The user's settings for it take precedence (JAX_COMPILATION_CACHE_DIR,
+# jax.config). EVENLY_COMPILED=off turns it off. A folder that cannot be written is not used.
 
 SWITCH = "EVENLY_COMPILED"
-LEAST_SECONDS = 0.5  # of compilation, from which on a program is cached; smaller ones compile as quickly as they are read
+# of compilation, from which on a program is cached; smaller ones compile as quickly as they are
+# read
+LEAST_SECONDS = 0.5
 MOST_BYTES = 2**29  # of all programs; the oldest are removed first
 LEAST_SETTING = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
 
@@ -311,11 +405,15 @@ LEAST_SETTING = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
 def cache_path() -> Path:
     """The cache folder for this kind of machine.
 
-    Compiled code depends on the features of the processor, and several machines may share a home folder.
+    Compiled code depends on the features of the processor, and several machines may share a home
+    folder.
     """
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
-    features = next((line for line in lines if line.startswith(("flags", "Features"))), lines[0] if lines else "")
+    features = next(
+        (line for line in lines if line.startswith(("flags", "Features"))),
+        lines[0] if lines else "",
+    )
     kind = f"{platform.system()} {platform.machine()} {features} {metadata.version('jaxlib')}"
     return cache_folder() / "compiled" / hashlib.blake2b(kind.encode(), digest_size=6).hexdigest()
 
@@ -323,7 +421,10 @@ def cache_path() -> Path:
 @cache
 def enable_cache() -> None:
     """Cache compiled programs from now on, unless the user decided otherwise."""
-    if os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false") or jax.config.values["jax_compilation_cache_dir"]:
+    if (
+        os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false")
+        or jax.config.values["jax_compilation_cache_dir"]
+    ):
         return
     try:
         path = cache_path()
@@ -342,7 +443,14 @@ def enable_cache() -> None:
 def shrink_cache(folder: Path, most: int) -> None:
     """Remove the oldest files under a folder until the others have at most this many bytes."""
     with suppress(OSError):  # other processes may do the same at the same time
-        files = sorted(((path.stat().st_mtime, path.stat().st_size, path) for path in folder.rglob("*") if path.is_file()), reverse=True)
+        files = sorted(
+            (
+                (path.stat().st_mtime, path.stat().st_size, path)
+                for path in folder.rglob("*")
+                if path.is_file()
+            ),
+            reverse=True,
+        )
         total = 0
         for _, size, path in files:
             total += size
@@ -368,7 +476,9 @@ def _note(event: str, duration_secs: float, **kwargs: str | int) -> None:
 
 
 def compile_seconds(since: float) -> float:
-    """Seconds since a time in which something was compiled. Compilations that overlap count once."""
+    """Seconds since a time in which something was compiled. Compilations that overlap
+    count once.
+    """
     total, reached = 0.0, since
     for start, end in sorted(_spans):
         total += max(0.0, end - max(start, reached))

@@ -41,14 +41,33 @@ from evenly.simulate.layout import (
 )  # fmt: skip
 from evenly.simulate.measuring import Resident, evaluation_lists, prepare_weights, served_model
 from evenly.simulate.program import advance, fuses_loops
-from evenly.simulate.schedule import Block, Blocks, LoadBlock, Pace, PlannedBlock, Planner, block_rounds, evaluation_rounds
+from evenly.simulate.schedule import (
+    Block,
+    Blocks,
+    LoadBlock,
+    Pace,
+    PlannedBlock,
+    Planner,
+    block_rounds,
+    evaluation_rounds,
+)
 from evenly.simulate.streaming import Streamed, most_rounds
-from evenly.simulate.traces import EvaluationFeed, Observe, RunHistory, join_people, layer_sizes, make_traces, row_owners, split_people
+from evenly.simulate.traces import (
+    EvaluationFeed,
+    Observe,
+    RunHistory,
+    join_people,
+    layer_sizes,
+    make_traces,
+    row_owners,
+    split_people,
+)
 from evenly.types import Algorithm, Rule, Seeds, Several, Task, Trace, Tree
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
-BEGINNING = threading.Lock()  # simulations that begin at once would otherwise compile the same small steps several times
+# simulations that begin at once would otherwise compile the same small steps several times
+BEGINNING = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +76,22 @@ class RunSettings:
 
     Attributes:
         seeds: Seeds for initial model, client sampling and batches. Zeros by default.
-        evaluate_every: Evaluate every this many rounds. With 0, evaluate only before the first and after the last round.
+        evaluate_every: Evaluate every this many rounds. With 0, evaluate only before the first and
+            after the last round.
         dropout: Probability that a client of the cohort does not return.
         lanes: Clients that train side by side on a device. With 0, one on a CPU and many on a GPU.
-        devices: Number of JAX devices to spread clients over. With 0, one on a CPU; on GPUs all, unless the model is small.
-        stream: Whether the data stay on the host and only the rows in use are moved to the device. None streams large data, and on a CPU
-            also smaller data where that is faster.
+        devices: Number of JAX devices to spread clients over. With 0, one on a CPU; on GPUs all,
+            unless the model is small.
+        stream: Whether the data stay on the host and only the rows in use are moved to the device.
+            None streams large data, and on a CPU also smaller data where that is faster.
         panel: Numbers of the evaluated clients, where not all are evaluated.
-        checkpoint: File to save progress to. A call with the same arguments resumes from it with the same bits. The file is not removed.
+        checkpoint: File to save progress to. A call with the same arguments resumes from it with
+            the same bits. The file is not removed.
         progress: Called after each block with the rounds done and the number of rounds.
-        observe: Called with each evaluation once. A resumed run begins with the evaluations before the interruption.
-        advance: Function that runs a block: `evenly.simulate.advance`, or that of a member of a SeedBatch.
+        observe: Called with each evaluation once. A resumed run begins with the evaluations before
+            the interruption.
+        advance: Function that runs a block: `evenly.simulate.advance`, or that of a member of a
+            SeedBatch.
         leave: Called when no block is left to advance.
     """
 
@@ -86,7 +110,12 @@ class RunSettings:
 
 
 def simulate(
-    task: Task, federation: Federation, algorithms: Sequence[Algorithm], rounds: int, settings: RunSettings | None = None, **options: Any
+    task: Task,
+    federation: Federation,
+    algorithms: Sequence[Algorithm],
+    rounds: int,
+    settings: RunSettings | None = None,
+    **options: Any,
 ) -> list[Trace]:
     """Train algorithms on one federation in one program, on the same cohorts and batches.
 
@@ -102,7 +131,8 @@ def simulate(
         One trace for each algorithm.
 
     Raises:
-        ValueError: If the algorithms cannot share a program, or do not fit the task or the federation.
+        ValueError: If the algorithms cannot share a program, or do not fit the task or the
+            federation.
     """
     settings = replace(settings or RunSettings(), **options)
     program.enable_cache()
@@ -117,19 +147,35 @@ def simulate(
     algorithms = [fit_to_data(algorithm, federation) for algorithm in algorithms]
     for algorithm in algorithms:
         refuse_without_validation(algorithm, federation)
-    if len(companions(algorithms, task, join=True)) != 1:  # a run that was joined with others on a GPU may resume here
-        raise ValueError("These algorithms differ in more than numbers and cannot share a program. evenly.train groups them by itself.")
+    # a run that was joined with others on a GPU may resume here
+    if len(companions(algorithms, task, join=True)) != 1:
+        raise ValueError(
+            "These algorithms differ in more than numbers and cannot share a program. evenly.train"
+            " groups them by itself."
+        )
     seeds = settings.seeds or Seeds()
     panel = None if settings.panel is None else _check_clients(settings.panel, federation)
-    return _Simulation(algorithms[0].task(task, seeds), federation, algorithms, rounds, replace(settings, seeds=seeds, panel=panel)).run()
+    return _Simulation(
+        algorithms[0].task(task, seeds),
+        federation,
+        algorithms,
+        rounds,
+        replace(settings, seeds=seeds, panel=panel),
+    ).run()
 
 
 def _simulate_people(
-    task: Task, federation: Federation, algorithms: Sequence[Algorithm], rounds: int, settings: RunSettings
+    task: Task,
+    federation: Federation,
+    algorithms: Sequence[Algorithm],
+    rounds: int,
+    settings: RunSettings,
 ) -> list[Trace]:
     """Simulate each group of people of a client as a client of its own, and join their traces."""
     if settings.panel is not None:
-        raise ValueError(f"{algorithms[0].label}: with people = true all clients are evaluated; leave panel out.")
+        raise ValueError(
+            f"{algorithms[0].label}: with people = true all clients are evaluated; leave panel out."
+        )
     federation, owner = split_people(federation, algorithms)
     plain = [replace(a, rule=replace(a.rule, people=False)) for a in algorithms]
     join = lambda traces: [join_people(trace, owner) for trace in traces]  # noqa: E731
@@ -141,35 +187,57 @@ def _simulate_people(
 class _Simulation:
     """One call of `simulate`: its shape, its source of data, and the loop over blocks."""
 
-    def __init__(self, task: Task, federation: Federation, algorithms: Sequence[Algorithm], rounds: int, settings: RunSettings) -> None:
+    def __init__(
+        self,
+        task: Task,
+        federation: Federation,
+        algorithms: Sequence[Algorithm],
+        rounds: int,
+        settings: RunSettings,
+    ) -> None:
         self.task, self.federation, self.rounds, self.settings = task, federation, rounds, settings
         self.seeds, self.evaluated_clients = settings.seeds or Seeds(), settings.panel
         self.run_group = group_runs(algorithms)
         self.algorithms, self.parts = self.run_group.algorithms, self.run_group.parts
         self.rule, self.work = algorithms[0].rule, algorithms[0].work
         if settings.stream and isinstance(self.rule, Several):
-            raise ValueError(f"{algorithms[0].label} keeps several models, and needs the data on the device; leave stream out.")
+            raise ValueError(
+                f"{algorithms[0].label} keeps several models, and needs the data on the device;"
+                " leave stream out."
+            )
         self.slots = max(select.slots(federation.census()) for select in self.run_group.selects)
-        self.lanes, self.devices = choose_lanes(task, self.run_group, self.slots, lanes=settings.lanes, devices=settings.devices)
+        self.lanes, self.devices = choose_lanes(
+            task, self.run_group, self.slots, lanes=settings.lanes, devices=settings.devices
+        )
         fused = fuses_loops(task, len(algorithms), self.work.batch_size, self.lanes)
         self.stream = self._streams(fused) if settings.stream is None else settings.stream
         self.shape = self._choose_shape(fused)
         weight = prepare_weights(federation, self.run_group.prepares)
-        self.source, self.blocks = self._stream_data(weight) if self.stream else self._load_data(weight)
-        # Blocks of other lengths would need other programs, or would let the other members of a seed batch wait.
+        self.source, self.blocks = (
+            self._stream_data(weight) if self.stream else self._load_data(weight)
+        )
+        # Blocks of other lengths would need other programs, or would let the other members of a
+        # seed batch wait.
         self.steady = self.stream or fused or settings.advance is not program.advance
 
     def _streams(self, fused: bool) -> bool:
         """Whether data are streamed, where the caller does not decide."""
-        # Longer steps do not wait for rows. Members of a seed batch must not have tables of different sizes.
+        # Longer steps do not wait for rows. Members of a seed batch must not have tables of
+        # different sizes.
         small = fused and self.settings.advance is program.advance
         evaluations = len(evaluation_rounds(self.rounds, self.settings.evaluate_every))
         faster = small and faster_to_stream(self.federation, self.slots, self.rounds, evaluations)
-        return not isinstance(self.rule, Several) and (faster or worth_streaming(self.federation, len(self.algorithms)))
+        return not isinstance(self.rule, Several) and (
+            faster or worth_streaming(self.federation, len(self.algorithms))
+        )
 
     def _choose_shape(self, fused: bool) -> Shape:
         """The shape of the program with all clients on the device."""
-        runs, several_models, cpu = len(self.algorithms), isinstance(self.rule, Several), jax.default_backend() == "cpu"
+        runs, several_models, cpu = (
+            len(self.algorithms),
+            isinstance(self.rule, Several),
+            jax.default_backend() == "cpu",
+        )
         return Shape(
             runs=runs,
             bounds=self.run_group.bounds,
@@ -181,7 +249,8 @@ class _Simulation:
             **choose_strides(self.task, runs, self.lanes, self._planner().steps)._asdict(),
             devices=self.devices,
             chunk=256 if cpu else 1024,  # fewer rows do not fill a GPU
-            # Networks read more rows in a loop of their own, and would do so twice: for the loss and for the outcome.
+            # Networks read more rows in a loop of their own, and would do so twice: for the loss
+            # and for the outcome.
             eval_chunk=MOST_ROWS if cpu and not self.task.joint else 1024,
             lists=0 if self.stream else len(evaluation_lists(self.federation)[0].counts),
             models=self.rule.groups if isinstance(self.rule, Several) else 0,
@@ -190,12 +259,20 @@ class _Simulation:
 
     def _planner(self, load_block: LoadBlock | None = None) -> Planner:
         return Planner(
-            self.federation, self.work, self.run_group.selects, seeds=self.seeds, dropout=self.settings.dropout, lanes=self.lanes,
-            devices=self.devices, load_block=load_block,
+            self.federation, self.work, self.run_group.selects, seeds=self.seeds,
+            dropout=self.settings.dropout, lanes=self.lanes, devices=self.devices,
+            load_block=load_block,
         )  # fmt: skip
 
     def _blocks(self, planner: Planner, cells: int, most: int) -> Blocks:
-        return Blocks(planner, rounds=self.rounds, every=self.settings.evaluate_every, runs=self.shape.runs, cells=cells, most=most)
+        return Blocks(
+            planner,
+            rounds=self.rounds,
+            every=self.settings.evaluate_every,
+            runs=self.shape.runs,
+            cells=cells,
+            most=most,
+        )
 
     def _spec(self) -> ProgramSpec:
         return ProgramSpec(self.task, self.shape, self.parts, self.settings.advance)
@@ -204,7 +281,9 @@ class _Simulation:
         """All data on the device."""
         cells = self.shape.owners * self.shape.groups * self.shape.labels**2 * self.shape.runs
         most = block_rounds(self.rounds, self.shape.fused)
-        return Resident(self.federation, weight, self._spec()), self._blocks(self._planner(), cells, most)
+        return Resident(self.federation, weight, self._spec()), self._blocks(
+            self._planner(), cells, most
+        )
 
     def _stream_data(self, weight: np.ndarray | None) -> tuple[Streamed, Blocks]:
         """Data that stay on the host. The program then has room for the clients of one block."""
@@ -220,9 +299,15 @@ class _Simulation:
 
     def run(self) -> list[Trace]:
         """Train all rounds and return the traces."""
-        file = CheckpointFile(self.settings.checkpoint, self._fingerprint()) if self.settings.checkpoint else None
+        file = (
+            CheckpointFile(self.settings.checkpoint, self._fingerprint())
+            if self.settings.checkpoint
+            else None
+        )
         state, history, done = self._begin(file)
-        feed = EvaluationFeed(self.settings.observe, self.federation, self.evaluated_clients, self.run_group.positions)
+        feed = EvaluationFeed(
+            self.settings.observe, self.federation, self.evaluated_clients, self.run_group.positions
+        )
         if not done:
             self._evaluate(history, state, 0)
         feed.send(history.evaluations)
@@ -230,34 +315,54 @@ class _Simulation:
         if isinstance(self.rule, Several) and self.rule.final_pass:
             state = self._final_pass(state, history)
             feed.send(history.evaluations)
-        model = several.served_models(self.parts, state) if self.shape.models else served_model(self.shape, self.parts, state)
+        model = (
+            several.served_models(self.parts, state)
+            if self.shape.models
+            else served_model(self.shape, self.parts, state)
+        )
         if self.settings.leave:
             self.settings.leave()
-        # On the host from here on: separating the runs one by one on a device would take thousands of small transfers.
-        state = jax.tree.map(np.asarray, state._replace(model=model, server=(), memory=(), choices=()))
+        # On the host from here on: separating the runs one by one on a device would take thousands
+        # of small transfers.
+        state = jax.tree.map(
+            np.asarray, state._replace(model=model, server=(), memory=(), choices=())
+        )
         return make_traces(
-            history.arrays(), state, self.run_group, federation=self.federation, evaluated_clients=self.evaluated_clients, shape=self.shape,
+            history.arrays(), state, self.run_group, federation=self.federation,
+            evaluated_clients=self.evaluated_clients, shape=self.shape,
             sizes=layer_sizes(skeleton(self.task)),
         )  # fmt: skip
 
     def _begin(self, file: CheckpointFile | None) -> tuple[State, RunHistory, int]:
-        """State, history and number of rounds done: those of the checkpoint, or those before the first round."""
+        """State, history and number of rounds done: those of the checkpoint, or those before the
+        first round.
+        """
         with BEGINNING:
             state, history, done = self._first_state(), RunHistory([], [], [], [], [], [], []), 0
         if file and (checkpoint := file.read()):
             done, leaves = checkpoint
             structure = jax.tree.structure(state)
-            state = self.source.unpack(jax.tree.unflatten(structure, leaves[: structure.num_leaves]))
+            state = self.source.unpack(
+                jax.tree.unflatten(structure, leaves[: structure.num_leaves])
+            )
             history = RunHistory(*([leaf] for leaf in leaves[structure.num_leaves :]))
         elif isinstance(self.source, Resident) and self.shape.models:
             setup = ChoiceSetup(self.shape, self.source.inputs, state, self.federation, self.seeds)
             state = state._replace(choices=initial_choices(setup, self.algorithms))
         return self.source.to_device(state), history, done
 
-    def _train(self, state: State, history: RunHistory, done: int, feed: EvaluationFeed, file: CheckpointFile | None) -> State:
+    def _train(
+        self,
+        state: State,
+        history: RunHistory,
+        done: int,
+        feed: EvaluationFeed,
+        file: CheckpointFile | None,
+    ) -> State:
         """Advance the state block by block until the last round."""
         pace = Pace(self.blocks.rounds if self.steady else 1, self.steady)
-        with ThreadPoolExecutor(max_workers=1) as planning:  # plans blocks and gathers their rows while the device works
+        # plans blocks and gathers their rows while the device works
+        with ThreadPoolExecutor(max_workers=1) as planning:
             ahead = planning.submit(self.blocks.next, done, pace.rounds)
             while (now := ahead.result()) is not None:
                 ahead, before = planning.submit(self.blocks.next, now.stop, pace.rounds), state
@@ -268,7 +373,13 @@ class _Simulation:
                 self._refuse_broken(state, now.start)
                 self._evaluate(history, state, now.stop)
                 pace.note(now.stop - now.start, time.monotonic() - begun)
-                arrays = lambda state=state: (self.source.pack(state), history.arrays())  # noqa: E731
+
+                def arrays(state=state):
+                    return (
+                        self.source.pack(state),
+                        history.arrays(),
+                    )
+
                 try:
                     feed.send(history.evaluations)
                     if self.settings.progress:
@@ -282,7 +393,11 @@ class _Simulation:
         return state
 
     def _first_model(self) -> Tree:
-        return trees.repeat(initial_model(self.task, self.algorithms[0].rule, self.seeds), self.shape.runs, self.shape.axis)
+        return trees.repeat(
+            initial_model(self.task, self.algorithms[0].rule, self.seeds),
+            self.shape.runs,
+            self.shape.axis,
+        )
 
     def _first_memory(self, models: Tree) -> Tree:
         """The initial memory of a client."""
@@ -298,7 +413,11 @@ class _Simulation:
             with _on_host():
                 rules.append(jax.vmap(lambda rule: rule.init(census), axis_size=size)(group.rule))
             start = jax.vmap(lambda server, m: server.init(m), (0, shape.axis))
-            servers.append(() if group.server is None else start(group.server, trees.cut(models, shape.runs_of(i), shape.axis)))
+            servers.append(
+                ()
+                if group.server is None
+                else start(group.server, trees.cut(models, shape.runs_of(i), shape.axis))
+            )
         state = State(
             model=models,
             rule=jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, tuple(rules))),
@@ -314,26 +433,40 @@ class _Simulation:
         history.add_rounds(now.block, record, now.stop - now.start)
         self._collect_evaluations(history, now.block, record, now.start)
 
-    def _collect_evaluations(self, history: RunHistory, block: Block, record: Any, start: int) -> None:
+    def _collect_evaluations(
+        self, history: RunHistory, block: Block, record: Any, start: int
+    ) -> None:
         clients = self.evaluated_clients
         owners = slice(None) if clients is None else row_owners(clients, self.federation.clients)
-        history.add_evaluations(block, record, start, owners, slice(None) if clients is None else clients)
+        history.add_evaluations(
+            block, record, start, owners, slice(None) if clients is None else clients
+        )
 
     def _evaluate(self, history: RunHistory, state: State, done: int) -> None:
-        """Evaluate streamed data if an evaluation is due after this many rounds. Data on the device are evaluated by the program."""
+        """Evaluate streamed data if an evaluation is due after this many rounds. Data on the device
+        are evaluated by the program.
+        """
         if isinstance(self.source, Streamed) and done in self.blocks.evaluations():
             tables, losses = self.source.evaluate(state)
             no_choice = np.zeros((1, 0, self.shape.runs), np.int32)
-            history.add_evaluation(np.array([done], np.int32), tables[None], losses[None], no_choice)
+            history.add_evaluation(
+                np.array([done], np.int32), tables[None], losses[None], no_choice
+            )
 
     def _final_pass(self, state: State, history: RunHistory) -> State:
         """One more round with full participation, and an evaluation of the result."""
         planner = Planner(
-            self.federation, self.algorithms[0].work, [Full()], seeds=self.seeds, dropout=self.settings.dropout, lanes=self.lanes,
-            devices=self.devices,
+            self.federation, self.algorithms[0].work, [Full()], seeds=self.seeds,
+            dropout=self.settings.dropout, lanes=self.lanes, devices=self.devices,
         )  # fmt: skip
-        stops, evaluate, steps = np.array([1], np.int32), np.array([True]), planner.most_steps_per_round
-        block = planner.block(self.rounds, self.rounds + 1, rounds=1, steps=steps, stops=stops, evaluate=evaluate)
+        stops, evaluate, steps = (
+            np.array([1], np.int32),
+            np.array([True]),
+            planner.most_steps_per_round,
+        )
+        block = planner.block(
+            self.rounds, self.rounds + 1, rounds=1, steps=steps, stops=stops, evaluate=evaluate
+        )
         state, record = self.source.advance(block, state)
         self._collect_evaluations(history, block, record, self.rounds)
         return state
@@ -343,32 +476,55 @@ class _Simulation:
         if (broken < NEVER).any():
             run = int(broken.argmin())
             raise ValueError(
-                f"{self.algorithms[run].label}: the weights of round {start + int(broken[run])} are not finite. "
-                "A loss was negative or too large for this method; check the model's loss and the learning rate."
+                f"{self.algorithms[run].label}: the weights of round {start + int(broken[run])} are"
+                " not finite. A loss was negative or too large for this method; check the model's"
+                " loss and the learning rate."
             )
 
     def _fingerprint(self) -> str:
         plain = [replace(a, select=Full(), prepare=None, label="") for a in self.algorithms]
-        order = [self.shape.lanes, self.shape.devices, self.shape.fused]  # of additions, which decides the last bits
-        settings: list[Any] = [self.rounds, self.settings.evaluate_every, self.settings.dropout, self.blocks.rounds, order]
+        # of additions, which decides the last bits
+        order = [self.shape.lanes, self.shape.devices, self.shape.fused]
+        settings: list[Any] = [
+            self.rounds,
+            self.settings.evaluate_every,
+            self.settings.dropout,
+            self.blocks.rounds,
+            order,
+        ]
         clients = self.evaluated_clients
-        settings += [jax.__version__, __version__, self.stream, clients if clients is None else clients.tolist()]
+        settings += [
+            jax.__version__,
+            __version__,
+            self.stream,
+            clients if clients is None else clients.tolist(),
+        ]
         parts = [repr((a.select, a.prepare)) for a in self.algorithms]
-        return fingerprint(self.federation, settings, plain, parts, repr(self.seeds), task_text(self.task))
+        return fingerprint(
+            self.federation, settings, plain, parts, repr(self.seeds), task_text(self.task)
+        )
 
 
 def _check_clients(clients: np.ndarray, federation: Federation) -> np.ndarray:
     clients = np.asarray(clients)
     numbers = clients.ndim == 1 and len(clients) > 0 and clients.dtype.kind in "iu"
-    if not numbers or clients.min() < 0 or clients.max() >= federation.clients or len(np.unique(clients)) < len(clients):
+    if (
+        not numbers
+        or clients.min() < 0
+        or clients.max() >= federation.clients
+        or len(np.unique(clients)) < len(clients)
+    ):
         raise ValueError(
-            f"panel must hold at least one client number from 0 to {federation.clients - 1}, none of them twice, got {clients}."
+            f"panel must hold at least one client number from 0 to {federation.clients - 1}, none"
+            f" of them twice, got {clients}."
         )
     return clients.astype(np.int32)
 
 
 def _on_host() -> AbstractContextManager[Any]:
-    """Compute many tiny steps on the CPU, because a GPU would have to compile and start each of them; where JAX has no CPU, on the GPU."""
+    """Compute many tiny steps on the CPU, because a GPU would have to compile and start each of
+    them; where JAX has no CPU, on the GPU.
+    """
     try:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:
@@ -382,7 +538,8 @@ def fit_to_data(algorithm: Algorithm, federation: Federation) -> Algorithm:
     """The algorithm with its number of models, where the federation decides it.
 
     Raises:
-        ValueError: If algorithm and federation do not fit, for example because groups of clients are not known.
+        ValueError: If algorithm and federation do not fit, for example because groups of clients
+            are not known.
     """
     if algorithm.network is not None:
         _check_ballots(algorithm, federation)
@@ -393,28 +550,39 @@ def fit_to_data(algorithm: Algorithm, federation: Federation) -> Algorithm:
     known = rule.inference == "known" or rule.known_votes
     if known and client_group is None:
         raise ValueError(
-            f"{algorithm.label}: the data do not say which group each client belongs to (client_group). "
-            "Give it, or let groups be inferred, such as e2fl(inference=lowest-loss, groups=2)."
+            f"{algorithm.label}: the data do not say which group each client belongs to"
+            " (client_group). Give it, or let groups be inferred, such as"
+            " e2fl(inference=lowest-loss, groups=2)."
         )
     groups = rule.groups or (0 if client_group is None else int(client_group.max()) + 1)
     if not groups:
-        raise ValueError(f"{algorithm.label}: say how many groups there are, such as groups=2; the data do not.")
+        raise ValueError(
+            f"{algorithm.label}: say how many groups there are, such as groups=2; the data do not."
+        )
     if groups > federation.clients:
-        raise ValueError(f"{algorithm.label}: {groups} groups need at least as many clients, but there are {federation.clients}.")
+        raise ValueError(
+            f"{algorithm.label}: {groups} groups need at least as many clients, but there are"
+            f" {federation.clients}."
+        )
     if known:
         _check_membership(algorithm.label, client_group, groups)
     if rule.groups:
         return algorithm
     server = algorithm.server
-    return replace(algorithm, rule=replace(rule, groups=groups), server=server and replace(server, groups=groups))
+    return replace(
+        algorithm,
+        rule=replace(rule, groups=groups),
+        server=server and replace(server, groups=groups),
+    )
 
 
 def refuse_without_validation(algorithm: Algorithm, federation: Federation) -> None:
     """Raise if the rule needs measurements on validation rows and no client has any."""
     if "valid_table" in algorithm.rule.needs and not len(federation.valid.rows):
         raise ValueError(
-            f"{algorithm.label}: clients measure on validation rows, but {federation.name or 'the data'} hold none out. "
-            "Hold some out, or leave measured_on out to measure on training rows."
+            f"{algorithm.label}: clients measure on validation rows, but"
+            f" {federation.name or 'the data'} hold none out. Hold some out, or leave measured_on"
+            " out to measure on training rows."
         )
 
 
@@ -430,11 +598,16 @@ def _check_ballots(algorithm: Algorithm, federation: Federation) -> None:
     everyone = isinstance(rule, Several) and rule.final_pass
     slots = federation.clients if everyone else algorithm.select.slots(federation.census())
     if slots > MOST_BALLOTS:
-        raise ValueError(f"{algorithm.label}: at most {MOST_BALLOTS} clients can vote in a round, got {slots}. Sample fewer.")
+        raise ValueError(
+            f"{algorithm.label}: at most {MOST_BALLOTS} clients can vote in a round, got {slots}."
+            " Sample fewer."
+        )
 
 
 def initial_model(task: Task, rule: Rule, seeds: Seeds) -> Tree:
-    """The initial model. Where clients train several models apart, as many different ones; the first is the usual initial model."""
+    """The initial model. Where clients train several models apart, as many different ones; the
+    first is the usual initial model.
+    """
     key = jax.random.key(seeds.model)
     if not (isinstance(rule, Several) and rule.apart):
         return task.init(key)

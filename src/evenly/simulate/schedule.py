@@ -1,4 +1,6 @@
-"""The schedule of a run: cohorts and batches, drawn ahead of time on the host, and the blocks of rounds that a program runs."""
+"""The schedule of a run: cohorts and batches, drawn ahead of time on the host, and the blocks of
+rounds that a program runs.
+"""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -16,8 +18,8 @@ from evenly.types import Seeds, Select, Work
 
 # The plan of a run: cohorts, dropouts, and the rows of each batch.
 #
-# Draws use counter-based randomness (seed, purpose, round, client). Blocks can therefore be planned one at a time and in any order, and a
-# client of a deployment can draw the same batches.
+# Draws use counter-based randomness (seed, purpose, round, client). Blocks can therefore be planned
+# one at a time and in any order, and a client of a deployment can draw the same batches.
 
 SMALL = 128  # rows of a client
 
@@ -34,10 +36,13 @@ class Tables(NamedTuple):
 class BlockData(NamedTuple):
     """The clients and rows of one block, where data are streamed."""
 
-    clients: np.ndarray  # int32 [clients] in the order of their first visits, in which they are read
+    # int32 [clients] in the order of their first visits, in which they are read
+    clients: np.ndarray
     train: Ragged  # positions of their training rows in the tables
     tables: Tables
-    valid: np.ndarray | None = None  # [clients + 1] where their validation rows begin, after all training rows; None: no rule needs them
+    # [clients + 1] where their validation rows begin, after all training rows; None: no rule needs
+    # them
+    valid: np.ndarray | None = None
 
     @property
     def padding(self) -> int:
@@ -54,7 +59,9 @@ LoadBlock = Callable[[np.ndarray], BlockData]  # gathers the rows of a block wit
 
 
 class Lanes(NamedTuple):
-    """The visits of a block, dealt to lanes that train side by side: longest first, each to the lane with the fewest steps."""
+    """The visits of a block, dealt to lanes that train side by side: longest first, each to the
+    lane with the fewest steps.
+    """
 
     first_step: np.ndarray  # int32 [rounds + 1] first step of each round
     rows: np.ndarray  # int32 [steps, lanes, batch]; only padding where a lane is idle
@@ -68,24 +75,30 @@ class Cohorts(NamedTuple):
 
     cohort: np.ndarray  # int32 [rounds, K]
     returned: np.ndarray  # bool [rounds, K]
-    samplings: np.ndarray | None  # bool [rounds, K, selects] which samplings drew the client; None: there is one sampling only
+    # bool [rounds, K, selects] which samplings drew the client; None: there is one sampling only
+    samplings: np.ndarray | None
 
 
 class Block(NamedTuple):
     """Some rounds, padded to fixed shapes so that every block runs the same program."""
 
     cohort: np.ndarray  # int32 [rounds, K]
-    position: np.ndarray  # int32 [rounds, K] position of each client's rows and memory on the device: its number, if all are there
+    # int32 [rounds, K] position of each client's rows and memory on the device: its number, if all
+    # are there
+    position: np.ndarray
     returned: np.ndarray  # bool [rounds, K]
-    samplings: np.ndarray | None  # bool [rounds, K, selects] which samplings drew the client, where runs differ in it
+    # bool [rounds, K, selects] which samplings drew the client, where runs differ in it
+    samplings: np.ndarray | None
     chance: np.ndarray  # float32 [rounds, 2] uniform numbers, for rules that draw
     first_step: np.ndarray  # int32 [rounds * K + 1] first batch of each visit
     rows: np.ndarray  # int32 [steps, batch]; padding points one past the data
     stops: np.ndarray  # int32 [stops] rounds (within the block) at which a segment ends
     evaluate: np.ndarray  # bool [stops] whether the model is evaluated there
     lanes: Lanes | None = None  # where clients train side by side; `rows` is then empty
-    turns: np.ndarray | None = None  # int32 [rounds, devices, K] slots that each of several devices visits, in order; then K
-    source: BlockData | None = None  # the rows of the block, which the host moves; None: all rows are on the device
+    # int32 [rounds, devices, K] slots that each of several devices visits, in order; then K
+    turns: np.ndarray | None = None
+    # the rows of the block, which the host moves; None: all rows are on the device
+    source: BlockData | None = None
 
 
 class _Visits(NamedTuple):
@@ -106,8 +119,8 @@ class _Visits(NamedTuple):
 class Planner:
     """Draws the cohorts and batches of one seed ahead of time, on the host.
 
-    It is deterministic: round ``t`` depends only on the seeds and on ``t``. Runs may differ in their sampling. Then every client that some
-    sampling draws trains, once for all runs.
+    It is deterministic: round ``t`` depends only on the seeds and on ``t``. Runs may differ in
+    their sampling. Then every client that some sampling draws trains, once for all runs.
     """
 
     def __init__(
@@ -125,25 +138,42 @@ class Planner:
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
         self._census = census = federation.census()
-        self.slots = min(sum(s.slots(census) for s in selects), federation.clients) if len(selects) > 1 else selects[0].slots(census)
+        self.slots = (
+            min(sum(s.slots(census) for s in selects), federation.clients)
+            if len(selects) > 1
+            else selects[0].slots(census)
+        )
         self.batch, self.devices = work.batch_size, devices
         self.lanes = 1 if lanes == 1 else lanes * devices  # of all devices
-        self._train, self._padding, self._load_block = federation.train, len(federation.y), load_block
+        self._train, self._padding, self._load_block = (
+            federation.train,
+            len(federation.y),
+            load_block,
+        )
         self._work, self._selects, self._dropout = work, selects, dropout
         self._cohorts = Draws(seeds.cohort, "cohort")
         self._drops = Draws(seeds.cohort, "dropout")
         self._chances = Draws(seeds.cohort, "chance")
         self._shuffles = Draws(seeds.batches, "batches")
         self._select_states = [(0, select.init(census)) for select in selects]  # next round, state
-        self._upcoming: list[dict[int, np.ndarray]] = [{} for _ in selects]  # cohorts of rounds that are still to come
+        # cohorts of rounds that are still to come
+        self._upcoming: list[dict[int, np.ndarray]] = [{} for _ in selects]
         steps = work.epochs * -(-federation.train.counts // work.batch_size)
-        self.steps = np.minimum(steps, work.max_steps) if work.max_steps else steps  # of each client
+        # of each client
+        self.steps = np.minimum(steps, work.max_steps) if work.max_steps else steps
 
     @cached_property
     def most_steps_per_round(self) -> int:
-        """An upper bound: the steps of the K longest clients, one after another or dealt to lanes."""
-        repeated = any(getattr(select, "replace", False) for select in self._selects)  # one client may take every slot
-        longest = np.full(self.slots, self.steps.max()) if repeated else np.sort(self.steps)[::-1][: self.slots]
+        """An upper bound: the steps of the K longest clients, one after another or dealt
+        to lanes.
+        """
+        # one client may take every slot
+        repeated = any(getattr(select, "replace", False) for select in self._selects)
+        longest = (
+            np.full(self.slots, self.steps.max())
+            if repeated
+            else np.sort(self.steps)[::-1][: self.slots]
+        )
         return max(load for load, _ in deal(longest, self.lanes))
 
     @property
@@ -153,35 +183,54 @@ class Planner:
         return most if self.lanes > 1 else min(most, int(1.1 * self.slots * self.steps.mean()) + 1)
 
     def fit_rounds(self, start: int, stop: int, steps: int) -> int:
-        """The last of the rounds start..stop that fits into this many steps: at least one round fits."""
-        if steps >= (stop - start) * self.most_steps_per_round:  # always so in lanes, where the usual round is the longest
+        """The last of the rounds start..stop that fits into this many steps: at least one round
+        fits.
+        """
+        # always so in lanes, where the usual round is the longest
+        if steps >= (stop - start) * self.most_steps_per_round:
             return stop
         cohort, samplings = self._draw_cohorts(start, stop)
-        taking = self.steps[cohort] if samplings is None else np.where(samplings.any(-1), self.steps[cohort], 0)
+        taking = (
+            self.steps[cohort]
+            if samplings is None
+            else np.where(samplings.any(-1), self.steps[cohort], 0)
+        )
         return start + max(1, int(np.searchsorted(taking.sum(1).cumsum(), steps, side="right")))
 
     def cohorts(self, start: int, stop: int) -> Cohorts:
         """The cohorts of rounds start..stop, and which of their clients return."""
         cohort, samplings = self._draw_cohorts(start, stop)
-        returned = np.ones(cohort.shape, bool) if samplings is None else np.asarray(samplings.any(-1))
+        returned = (
+            np.ones(cohort.shape, bool) if samplings is None else np.asarray(samplings.any(-1))
+        )
         if self._dropout:
             for i, t in enumerate(range(start, stop)):
                 returned[i] &= self._drops.at(t).random(len(self.steps))[cohort[i]] >= self._dropout
         return Cohorts(cohort, returned, samplings)
 
     def _draw_cohorts(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """The cohort of each round and, where there are several samplings, which of them drew each client."""
-        self._upcoming = [{t: cohort for t, cohort in of.items() if t >= start} for of in self._upcoming]
+        """The cohort of each round and, where there are several samplings, which of them drew each
+        client.
+        """
+        self._upcoming = [
+            {t: cohort for t, cohort in of.items() if t >= start} for of in self._upcoming
+        ]
         draws = [[self._draw(i, t) for t in range(start, stop)] for i in range(len(self._selects))]
         if len(draws) == 1:
             return np.array(draws[0], np.int32).reshape(stop - start, self.slots), None
         return self._union(draws)
 
     def _draw(self, i: int, t: int) -> np.ndarray:
-        """The cohort that sampling i draws in round t. A sampling may depend on earlier rounds, which are drawn first."""
+        """The cohort that sampling i draws in round t. A sampling may depend on earlier rounds,
+        which are drawn first.
+        """
         if t in self._upcoming[i]:
             return self._upcoming[i][t]
-        at, state = self._select_states[i] if self._select_states[i][0] <= t else (0, self._selects[i].init(self._census))
+        at, state = (
+            self._select_states[i]
+            if self._select_states[i][0] <= t
+            else (0, self._selects[i].init(self._census))
+        )
         for earlier in range(at, t):
             _, state = self._selects[i](state, self._cohorts.at(earlier))
         cohort, state = self._selects[i](state, self._cohorts.at(t))
@@ -189,17 +238,30 @@ class Planner:
         return cohort
 
     def _union(self, draws: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-        """Every client that some sampling draws, once in each round, and which samplings drew it; none for unused slots."""
+        """Every client that some sampling draws, once in each round, and which samplings drew it;
+        none for unused slots.
+        """
         rounds = len(draws[0])
         cohort = np.zeros((rounds, self.slots), np.int32)
         samplings = np.zeros((rounds, self.slots, len(draws)), bool)
         for i in range(rounds):
             everyone = np.unique(np.concatenate([of[i] for of in draws]))
             cohort[i, : len(everyone)] = everyone
-            samplings[i, : len(everyone)] = np.stack([np.isin(everyone, of[i]) for of in draws], axis=1)
+            samplings[i, : len(everyone)] = np.stack(
+                [np.isin(everyone, of[i]) for of in draws], axis=1
+            )
         return cohort, samplings
 
-    def block(self, start: int, stop: int, *, rounds: int, steps: int, stops: np.ndarray, evaluate: np.ndarray) -> Block:
+    def block(
+        self,
+        start: int,
+        stop: int,
+        *,
+        rounds: int,
+        steps: int,
+        stops: np.ndarray,
+        evaluate: np.ndarray,
+    ) -> Block:
         """The rounds start..stop, padded to `rounds` and `steps`."""
         cohort, returned, samplings = self.cohorts(start, stop)
         source, position, train, padding = None, cohort, self._train, self._padding
@@ -233,13 +295,16 @@ class Planner:
     def _check_steps(self, start: int, steps: int, most: int) -> None:
         if steps > most:
             raise ValueError(
-                f"Rounds from {start} take {steps} steps, but at most {most} were expected. A sampling that may draw a client "
-                "twice in a round must declare it with an attribute replace = True."
+                f"Rounds from {start} take {steps} steps, but at most {most} were expected. A"
+                " sampling that may draw a client twice in a round must declare it with an"
+                " attribute replace = True."
             )
 
     def _chance(self, start: int, stop: int) -> np.ndarray:
         """Two uniform numbers for each round."""
-        return np.array([self._chances.at(t).random(2) for t in range(start, stop)], np.float32).reshape(-1, 2)
+        return np.array(
+            [self._chances.at(t).random(2) for t in range(start, stop)], np.float32
+        ).reshape(-1, 2)
 
     def _first_steps(self, visits: np.ndarray, rounds: int) -> np.ndarray:
         """The first step of each visit, and the number of all steps after the last."""
@@ -248,33 +313,63 @@ class Planner:
         first[visits.size + 1 :] = first[visits.size]
         return first
 
-    def _visits(self, start: int, cohort: np.ndarray, position: np.ndarray, first: np.ndarray, train: Ragged) -> _Visits:
+    def _visits(
+        self, start: int, cohort: np.ndarray, position: np.ndarray, first: np.ndarray, train: Ragged
+    ) -> _Visits:
         """The visits that take steps; visits that take none have no rows to write."""
         taking = np.flatnonzero(np.diff(first[: cohort.size + 1]))
         clients = position.ravel()[taking]
         offsets = train.offsets[clients]
         sizes = train.offsets[clients + 1] - offsets
-        begins, ends = first[taking].astype(np.int64) * self.batch, first[taking + 1].astype(np.int64) * self.batch
+        begins, ends = (
+            first[taking].astype(np.int64) * self.batch,
+            first[taking + 1].astype(np.int64) * self.batch,
+        )
         lengths = -(-sizes // self.batch) * self.batch
-        return _Visits(start + taking // self.slots, cohort.ravel()[taking], begins, ends, lengths, offsets, sizes)
+        return _Visits(
+            start + taking // self.slots,
+            cohort.ravel()[taking],
+            begins,
+            ends,
+            lengths,
+            offsets,
+            sizes,
+        )
 
     def _write_batches(self, rows: np.ndarray, train: Ragged, visits: _Visits) -> None:
-        """Write the batches of all visits into `rows`: those that `randomness.batches` draws for each visit.
+        """Write the batches of all visits into `rows`: those that `randomness.batches` draws for
+        each visit.
 
-        Planning takes most of the time in rounds of many small clients. Where there are enough of them, they are shuffled together.
+        Planning takes most of the time in rounds of many small clients. Where there are enough of
+        them, they are shuffled together.
         """
         flat = rows.reshape(-1)
         _copy_small(train.rows, flat, visits)
-        together = (visits.sizes <= min(SMALL, randomness.LONGEST)) & (visits.ends - visits.begins == visits.lengths)  # one epoch
+        # one epoch
+        together = (visits.sizes <= min(SMALL, randomness.LONGEST)) & (
+            visits.ends - visits.begins == visits.lengths
+        )
         if self._work.shuffle and together.sum() >= randomness.ENOUGH and randomness.like_numpy():
             small = visits.only(together)
-            randomness.shuffle_each(self._shuffles, flat, small.begins, small.sizes, counter=(small.rounds, small.clients))
+            randomness.shuffle_each(
+                self._shuffles,
+                flat,
+                small.begins,
+                small.sizes,
+                counter=(small.rounds, small.clients),
+            )
             visits = visits.only(~together)
-        for t, client, begin, end, length, offset, size in zip(*(numbers.tolist() for numbers in visits), strict=True):
+        for t, client, begin, end, length, offset, size in zip(
+            *(numbers.tolist() for numbers in visits), strict=True
+        ):
             shuffle = self._shuffles.at(t, client).shuffle if self._work.shuffle else None
             for epoch in range(begin, end, length):
                 complete = epoch + size <= end  # the last epoch may end early
-                written = flat[epoch : epoch + size] if complete else train.rows[offset : offset + size].copy()
+                written = (
+                    flat[epoch : epoch + size]
+                    if complete
+                    else train.rows[offset : offset + size].copy()
+                )
                 if complete and size > SMALL:
                     written[:] = train.rows[offset : offset + size]
                 if shuffle:
@@ -283,7 +378,9 @@ class Planner:
                     flat[epoch:end] = written[: end - epoch]
 
     def _turns(self, visits: np.ndarray, rounds: int) -> np.ndarray:
-        """The slots dealt to each device: those of its lane, or of its lanes. [rounds, devices, K]"""
+        """The slots dealt to each device: those of its lane, or of its lanes. [rounds,
+        devices, K]
+        """
         turns = np.full((rounds, self.devices, self.slots), self.slots, np.int32)
         lanes = max(self.lanes, self.devices)
         for i, own in enumerate(visits):
@@ -293,7 +390,9 @@ class Planner:
                 mine[at : at + len(slots)] = slots
         return turns
 
-    def _deal_lanes(self, visits: np.ndarray, rows: np.ndarray, *, padding: int, rounds: int, steps: int) -> Lanes:
+    def _deal_lanes(
+        self, visits: np.ndarray, rows: np.ndarray, *, padding: int, rounds: int, steps: int
+    ) -> Lanes:
         """The batches `rows` of all visits, which lie one after another, dealt to lanes."""
         first = np.zeros(rounds + 1, np.int32)
         shape = (steps, self.lanes)
@@ -322,11 +421,16 @@ class Planner:
 
 
 def _copy_small(rows: np.ndarray, target: np.ndarray, visits: _Visits) -> None:
-    """Copy the rows of small clients to every epoch of their visits, all at once. One by one, copying takes longer than shuffling."""
+    """Copy the rows of small clients to every epoch of their visits, all at once. One by one,
+    copying takes longer than shuffling.
+    """
     small = np.flatnonzero(visits.sizes <= SMALL)
     epochs = -(-(visits.ends - visits.begins) // visits.lengths)[small]
     visit = np.repeat(small, epochs)
-    at = visits.begins[visit] + _ranges(np.zeros(len(small), np.int64), epochs) * visits.lengths[visit]
+    at = (
+        visits.begins[visit]
+        + _ranges(np.zeros(len(small), np.int64), epochs) * visits.lengths[visit]
+    )
     counts = np.minimum(visits.sizes[visit], visits.ends[visit] - at)
     target[_ranges(at, counts)] = rows[_ranges(visits.offsets[visit], counts)]
 
@@ -338,7 +442,9 @@ def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def deal(steps: np.ndarray, lanes: int) -> list[tuple[int, list[int]]]:
-    """Deal visits to lanes, longest first, each to the lane with the fewest steps: (steps, visits) of every lane."""
+    """Deal visits to lanes, longest first, each to the lane with the fewest steps: (steps, visits)
+    of every lane.
+    """
     visits: list[list[int]] = [[] for _ in range(lanes)]
     loads = [(0, lane) for lane in range(lanes)]  # a heap: of equal lanes, the first comes first
     for k in np.argsort(-steps, kind="stable").tolist():
@@ -349,13 +455,16 @@ def deal(steps: np.ndarray, lanes: int) -> list[tuple[int, list[int]]]:
     return [(load, visits[lane]) for load, lane in sorted(loads, key=lambda one: one[1])]
 
 
-# Blocks: as many rounds as fit into arrays of a fixed size, so that every block runs the same program.
+# Blocks: as many rounds as fit into arrays of a fixed size, so that every block runs the same
+# program.
 
 LARGEST_BLOCK_ROWS = 2**21  # row numbers that are planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells that are on the device at a time
 MOST_ROUNDS = 1024  # in a block
 BLOCKS = 4  # of a run with small steps, at least
-FEWEST_ROUNDS = 8  # for which a block has room, even if a run has fewer: short runs then share the program of longer ones
+# for which a block has room, even if a run has fewer: short runs then share the program of longer
+# ones
+FEWEST_ROUNDS = 8
 BLOCK_SECONDS = 2.0  # that a block should take
 GROWTH = 4  # limit on the rounds of a block, relative to the last block whose time is known
 
@@ -371,8 +480,8 @@ class PlannedBlock(NamedTuple):
 class Pace:
     """The number of rounds of the next block.
 
-    Unless they are `steady`, blocks begin with one round, so that the device starts at once, and grow until they take BLOCK_SECONDS.
-    Progress is reported after each block.
+    Unless they are `steady`, blocks begin with one round, so that the device starts at once, and
+    grow until they take BLOCK_SECONDS. Progress is reported after each block.
     """
 
     def __init__(self, rounds: int, steady: bool) -> None:
@@ -381,7 +490,9 @@ class Pace:
     def note(self, rounds: int, seconds: float) -> None:
         """Take the time of a block into account."""
         if not self._steady:
-            self.rounds = max(1, min(GROWTH * rounds, int(BLOCK_SECONDS * rounds / max(seconds, 1e-6))))
+            self.rounds = max(
+                1, min(GROWTH * rounds, int(BLOCK_SECONDS * rounds / max(seconds, 1e-6)))
+            )
 
 
 class Blocks:
@@ -392,16 +503,27 @@ class Blocks:
         rounds: Number of rounds of the run.
         every: Evaluate every this many rounds; 0: only before the first and after the last.
         runs: Number of runs.
-        cells: Table cells of one evaluation of all runs, or 0 where evaluations happen between blocks. Each evaluation then ends a block.
+        cells: Table cells of one evaluation of all runs, or 0 where evaluations happen between
+            blocks. Each evaluation then ends a block.
         most: Limit on the rounds of a block.
     """
 
-    def __init__(self, planner: Planner, *, rounds: int, every: int, runs: int, cells: int, most: int = MOST_ROUNDS) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        *,
+        rounds: int,
+        every: int,
+        runs: int,
+        cells: int,
+        most: int = MOST_ROUNDS,
+    ) -> None:
         self._planner, self._rounds, self._every, self._apart = planner, rounds, every, not cells
         # At least two: the evaluation before the first round, and one at the end of the block.
         self._stops = int(np.clip(LARGEST_BLOCK_CELLS // cells, 2, 64)) if cells else 1
         usual = max(planner.usual_steps_per_round, 1)
-        # Array sizes do not depend on how rows are partitioned, so that partitions of the same rows share a compiled program.
+        # Array sizes do not depend on how rows are partitioned, so that partitions of the same rows
+        # share a compiled program.
         room = max(LARGEST_BLOCK_ROWS // (planner.batch * planner.lanes), 1)
         most = max(1, min(MOST_ROUNDS, max(rounds, FEWEST_ROUNDS), most))
         self._steps = max(round_up(min(most * usual, room)), planner.most_steps_per_round)
@@ -409,13 +531,21 @@ class Blocks:
         self.rounds = int(np.clip(self._steps // usual, 1, self._padded))
 
     def next(self, start: int, most: int = MOST_ROUNDS) -> PlannedBlock | None:
-        """The rounds from `start` with their evaluations: as many as fit, or `most`; None after the last round."""
+        """The rounds from `start` with their evaluations: as many as fit, or `most`; None after the
+        last round.
+        """
         if start >= self._rounds:
             return None
-        stop = self._planner.fit_rounds(start, min(start + min(self.rounds, most), self._rounds), self._steps)
+        stop = self._planner.fit_rounds(
+            start, min(start + min(self.rounds, most), self._rounds), self._steps
+        )
         if self._apart:
             stop = min(stop, next(t for t in self.evaluations() if t > start))
-            return PlannedBlock(start, stop, self._block(start, stop, np.array([stop - start], np.int32), np.zeros(1, bool)))
+            return PlannedBlock(
+                start,
+                stop,
+                self._block(start, stop, np.array([stop - start], np.int32), np.zeros(1, bool)),
+            )
         marks = [t for t in self.evaluations() if t >= start and (t > start or start == 0)]
         if len(marks) > self._stops:  # the first evaluation that does not fit ends the block
             stop = min(stop, marks[self._stops - 1])
@@ -432,11 +562,15 @@ class Blocks:
         return evaluation_rounds(self._rounds, self._every)
 
     def _block(self, start: int, stop: int, stops: np.ndarray, evaluate: np.ndarray) -> Block:
-        return self._planner.block(start, stop, rounds=self._padded, steps=self._steps, stops=stops, evaluate=evaluate)
+        return self._planner.block(
+            start, stop, rounds=self._padded, steps=self._steps, stops=stops, evaluate=evaluate
+        )
 
 
 def evaluation_rounds(rounds: int, every: int) -> list[int]:
-    """The numbers of rounds after which the model is evaluated: before the first, at intervals, and after the last."""
+    """The numbers of rounds after which the model is evaluated: before the first, at intervals, and
+    after the last.
+    """
     return [0, *(range(every, rounds, every) if every else ()), rounds]
 
 
@@ -449,7 +583,8 @@ def round_up(n: int) -> int:
 def block_rounds(rounds: int, small: bool) -> int:
     """Limit on the rounds of a block.
 
-    Small steps take hardly longer than drawing their batches. A run of small steps therefore has several blocks, and the next is planned
-    while one is trained. The length of other blocks is decided by their Pace.
+    Small steps take hardly longer than drawing their batches. A run of small steps therefore has
+    several blocks, and the next is planned while one is trained. The length of other blocks is
+    decided by their Pace.
     """
     return max(FEWEST_ROUNDS, -(-rounds // BLOCKS)) if small else MOST_ROUNDS

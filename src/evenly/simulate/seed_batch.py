@@ -1,7 +1,8 @@
 """Seed batches: simulations of several seeds whose blocks one program advances side by side.
 
-Each simulation runs in a thread of its own. On a GPU the steps of a small model take the time of starting them, not of computing. Seeds and
-partitions cannot share batches as the runs of one seed do, but they can share the start: many take hardly longer than the longest.
+Each simulation runs in a thread of its own. On a GPU the steps of a small model take the time of
+starting them, not of computing. Seeds and partitions cannot share batches as the runs of one seed
+do, but they can share the start: many take hardly longer than the longest.
 """
 
 import threading
@@ -37,21 +38,26 @@ class AdvanceCall(NamedTuple):
 
 
 class SeedBatch:
-    """Several simulations that advance together. Each waits until all others have a block to advance or have left.
+    """Several simulations that advance together. Each waits until all others have a block to
+    advance or have left.
 
-    A member that has left stays in its programs as an idle member: these keep their width and need not be compiled again.
+    A member that has left stays in its programs as an idle member: these keep their width and need
+    not be compiled again.
     """
 
     def __init__(self, members: int) -> None:
         self._active = set(range(members))
         self._calls: dict[int, tuple[Any, AdvanceCall]] = {}  # pending, with their form
         self._results: dict[int, tuple[State, RoundRecord] | Exception] = {}
-        self._last: dict[int, dict[Any, AdvanceCall]] = {member: {} for member in range(members)}  # by form
+        # by form
+        self._last: dict[int, dict[Any, AdvanceCall]] = {member: {} for member in range(members)}
         self._condition = threading.Condition()
 
     @contextmanager
     def join(self, member: int) -> Iterator[Advance]:
-        """Take part as member `member`. Yields a function to call in place of `advance`; leaves at the end, also after an error."""
+        """Take part as member `member`. Yields a function to call in place of `advance`; leaves at
+        the end, also after an error.
+        """
         try:
             yield lambda shape, *arguments: self._advance(member, shape, AdvanceCall(*arguments))
         finally:
@@ -75,17 +81,25 @@ class SeedBatch:
         return result
 
     def _run_pending(self) -> None:
-        """Once all active members wait, advance them: those of one form together, in the order of their numbers."""
+        """Once all active members wait, advance them: those of one form together, in the order of
+        their numbers.
+        """
         if not self._calls or set(self._calls) != self._active:
             return
         forms: dict[Any, dict[int, AdvanceCall]] = {}
         for member, (form, call) in self._calls.items():
             forms.setdefault(form, {})[member] = call
         for form, calls in forms.items():
-            idle = {member: own[form].idle() for member, own in self._last.items() if member not in calls and form in own}
+            idle = {
+                member: own[form].idle()
+                for member, own in self._last.items()
+                if member not in calls and form in own
+            }
             everyone = dict(sorted({**idle, **calls}.items()))
             try:
-                results = dict(zip(everyone, advance_batch(form[0], list(everyone.values())), strict=True))
+                results = dict(
+                    zip(everyone, advance_batch(form[0], list(everyone.values())), strict=True)
+                )
             except Exception as error:  # it concerns all members
                 results = dict.fromkeys(everyone, error)
             for member, call in calls.items():
@@ -95,7 +109,9 @@ class SeedBatch:
 
 
 def advance_batch(shape: Shape, calls: list[AdvanceCall]) -> list[tuple[State, RoundRecord]]:
-    """`advance` for several calls at once, in their order. No memory is donated, because states are small."""
+    """`advance` for several calls at once, in their order. No memory is donated, because states are
+    small.
+    """
     return _compiled()(shape, calls)
 
 
@@ -103,9 +119,13 @@ def advance_batch(shape: Shape, calls: list[AdvanceCall]) -> list[tuple[State, R
 def _compiled() -> Any:
     def side_by_side(shape: Shape, calls: list[AdvanceCall]) -> list[tuple[State, RoundRecord]]:
         def one(call: AdvanceCall) -> tuple[State, RoundRecord]:
-            return run_segments(shape._replace(seeds=len(calls)), call.block, (call.inputs, call.state))
+            return run_segments(
+                shape._replace(seeds=len(calls)), call.block, (call.inputs, call.state)
+            )
 
-        results = jax.vmap(one, axis_name=SEEDS)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *calls))
+        results = jax.vmap(one, axis_name=SEEDS)(
+            jax.tree.map(lambda *leaves: jnp.stack(leaves), *calls)
+        )
         return [jax.tree.map(lambda leaf, i=i: leaf[i], results) for i in range(len(calls))]
 
     return jax.jit(side_by_side, static_argnames=("shape",), compiler_options=graph_options())

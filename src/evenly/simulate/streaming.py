@@ -1,8 +1,10 @@
-"""Data that stay on the host, in memory or in a mapped file, and are streamed to the device block by block.
+"""Data that stay on the host, in memory or in a mapped file, and are streamed to the device block
+by block.
 
-A block receives the training rows, validation rows and memories of its own clients. An evaluation goes through all evaluated clients, some
-at a time. The memory of the device does not grow with the number of clients, and the host holds nothing twice. Program and arithmetic are
-those of data that lie on the device.
+A block receives the training rows, validation rows and memories of its own clients. An evaluation
+goes through all evaluated clients, some at a time. The memory of the device does not grow with the
+number of clients, and the host holds nothing twice. Program and arithmetic are those of data that
+lie on the device.
 """
 
 from collections.abc import Iterator
@@ -17,7 +19,16 @@ from evenly import trees
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
 from evenly.simulate import layout
-from evenly.simulate.layout import Data, Inputs, ProgramSpec, RoundRecord, Shape, State, replicate, row_bytes
+from evenly.simulate.layout import (
+    Data,
+    Inputs,
+    ProgramSpec,
+    RoundRecord,
+    Shape,
+    State,
+    replicate,
+    row_bytes,
+)
 from evenly.simulate.measuring import Counts, evaluate, uses_validation
 from evenly.simulate.schedule import LARGEST_BLOCK_CELLS, Block, BlockData, Tables, round_up
 from evenly.types import Tree
@@ -30,7 +41,15 @@ def most_rounds(federation: Federation, slots: int, memory: Tree) -> int:
     """Number of rounds whose clients are moved to the device at a time."""
     rows = slots * max(1.0, len(federation.train.rows) / federation.clients)
     piece = layout.CACHED_BYTES if jax.default_backend() == "cpu" else PIECE_BYTES
-    return max(1, int(min(piece / (rows * row_bytes(federation)), MEMORY_BYTES / max(slots * _bytes(memory), 1))))
+    return max(
+        1,
+        int(
+            min(
+                piece / (rows * row_bytes(federation)),
+                MEMORY_BYTES / max(slots * _bytes(memory), 1),
+            )
+        ),
+    )
 
 
 class ClientMemory(NamedTuple):
@@ -44,7 +63,8 @@ class ClientMemory(NamedTuple):
     def empty(first: Tree, clients: int) -> "ClientMemory":
         """The memories before the first round."""
         first = jax.tree.map(np.asarray, first)
-        # The system allocates zeros when they are written: memory grows with the clients that have trained, not with all clients.
+        # The system allocates zeros when they are written: memory grows with the clients that have
+        # trained, not with all clients.
         values = jax.tree.map(lambda leaf: np.zeros((clients, *leaf.shape), leaf.dtype), first)
         return ClientMemory(first, values, np.zeros(clients, bool))
 
@@ -61,19 +81,26 @@ class ClientMemory(NamedTuple):
 
     def put(self, clients: np.ndarray, memory: Tree) -> None:
         """Store the memories of these clients."""
-        jax.tree.map(lambda values, new: values.__setitem__(clients, np.asarray(new)[: len(clients)]), self.values, memory)
+        jax.tree.map(
+            lambda values, new: values.__setitem__(clients, np.asarray(new)[: len(clients)]),
+            self.values,
+            memory,
+        )
         self.mask[clients] = True
 
 
 class Piece(NamedTuple):
-    """A part of an evaluation: some of the evaluated clients, and some rows of the central test set."""
+    """A part of an evaluation: some of the evaluated clients, and some rows of the central test
+    set.
+    """
 
     clients: slice
     central: np.ndarray
 
 
 class Streamed:
-    """A data source that moves the rows of one block, or of a piece of an evaluation, to the device at a time.
+    """A data source that moves the rows of one block, or of a piece of an evaluation, to the device
+    at a time.
 
     Args:
         federation: Clients and their data.
@@ -84,9 +111,18 @@ class Streamed:
     """
 
     def __init__(
-        self, federation: Federation, weight: np.ndarray | None, evaluated_clients: np.ndarray, program: ProgramSpec, memory: Tree
+        self,
+        federation: Federation,
+        weight: np.ndarray | None,
+        evaluated_clients: np.ndarray,
+        program: ProgramSpec,
+        memory: Tree,
     ) -> None:
-        self._federation, self._weight, self._evaluated_clients = federation, weight, evaluated_clients
+        self._federation, self._weight, self._evaluated_clients = (
+            federation,
+            weight,
+            evaluated_clients,
+        )
         self._task, self._shape, self._parts, self._advance = program
         self._unprivileged = federation.census().unprivileged_rows
         self._validates = uses_validation(self._parts)
@@ -95,7 +131,9 @@ class Streamed:
         self._piece_clients, self._piece_rows = self._piece_sizes(_bytes(memory))
 
     def load_block(self, cohort: np.ndarray) -> BlockData:
-        """Copy the training rows of a block's clients one after another, then their validation rows where a rule needs them."""
+        """Copy the training rows of a block's clients one after another, then their validation rows
+        where a rule needs them.
+        """
         clients = cohort.ravel()[np.sort(np.unique(cohort, return_index=True)[1])]
         rows, offsets = self._federation.train.only(clients)
         train, valid, most = len(rows), None, len(self._federation.train.rows)
@@ -103,9 +141,11 @@ class Streamed:
             held_out = self._federation.valid.only(clients)
             rows, valid = np.concatenate([rows, held_out.rows]), train + held_out.offsets
             most += len(self._federation.valid.rows)
-        if len(rows) > self._room:  # a larger table needs another program: leave room for slightly larger blocks
+        # a larger table needs another program: leave room for slightly larger blocks
+        if len(rows) > self._room:
             self._room, self._spare = min(round_up(int(1.25 * len(rows))), most), []
-        # Two tables in turn: a block is planned while the one before it trains, when the one before that is done.
+        # Two tables in turn: a block is planned while the one before it trains, when the one before
+        # that is done.
         tables = self._spare.pop(0) if len(self._spare) == 2 else self._empty_tables(self._room)
         self._spare.append(self._fill(tables, rows))
         return BlockData(clients, Ragged(np.arange(train, dtype=np.int32), offsets), tables, valid)
@@ -114,19 +154,31 @@ class Streamed:
         """The first state. Values of clients stay on the host; `memory` is that of one client."""
         clients = self._federation.clients
         memories = ClientMemory.empty(memory, clients) if jax.tree.leaves(memory) else memory
-        return state._replace(memory=memories, excluded=np.zeros((clients, self._shape.runs), np.int32))
+        return state._replace(
+            memory=memories, excluded=np.zeros((clients, self._shape.runs), np.int32)
+        )
 
     def to_device(self, state: State) -> State:
         """The state on every device, except for the values of clients."""
-        moved = replicate(jax.tree.map(jnp.asarray, state._replace(memory=(), excluded=())), self._shape.devices)
+        moved = replicate(
+            jax.tree.map(jnp.asarray, state._replace(memory=(), excluded=())), self._shape.devices
+        )
         return moved._replace(memory=state.memory, excluded=state.excluded)
 
     def pack(self, state: State) -> State:
-        """The state as it is written to a checkpoint: with the memories of clients that have trained."""
+        """The state as it is written to a checkpoint: with the memories of clients that have
+        trained.
+        """
         if not isinstance(state.memory, ClientMemory):
             return state
         clients = np.flatnonzero(state.memory.mask)
-        return state._replace(memory=ClientMemory(state.memory.first, jax.tree.map(lambda own: own[clients], state.memory.values), clients))
+        return state._replace(
+            memory=ClientMemory(
+                state.memory.first,
+                jax.tree.map(lambda own: own[clients], state.memory.values),
+                clients,
+            )
+        )
 
     def unpack(self, state: State) -> State:
         """The inverse of `pack`."""
@@ -146,15 +198,27 @@ class Streamed:
             **source.tables._asdict(),
             train_rows=in_order,
             train_start=np.pad(source.train.offsets, (0, short), "edge").astype(np.int32),
-            eval_rows=none, eval_list=none, eval_start=none, eval_shared=None,
+            eval_rows=none,
+            eval_list=none,
+            eval_start=none,
+            eval_shared=None,
             examples=np.pad(source.train.counts, (0, short)).astype(np.float32),
             unprivileged=np.pad(self._unprivileged[source.clients], (0, short)).astype(np.float32),
             valid_rows=None if source.valid is None else in_order,
-            valid_start=None if source.valid is None else np.pad(source.valid, (0, short), "edge").astype(np.int32),
-        )  # fmt: skip
-        memory, excluded = _memory(state, source.clients, shape.clients), np.zeros((shape.clients, shape.runs), np.int32)
-        data, local = replicate((data, state._replace(memory=memory, excluded=excluded)), shape.devices)
-        return self._advance(shape, Inputs(self._task, self._parts, data), block._replace(source=None), local)
+            valid_start=None
+            if source.valid is None
+            else np.pad(source.valid, (0, short), "edge").astype(np.int32),
+        )
+        memory, excluded = (
+            _memory(state, source.clients, shape.clients),
+            np.zeros((shape.clients, shape.runs), np.int32),
+        )
+        data, local = replicate(
+            (data, state._replace(memory=memory, excluded=excluded)), shape.devices
+        )
+        return self._advance(
+            shape, Inputs(self._task, self._parts, data), block._replace(source=None), local
+        )
 
     def settle(self, block: Block, before: State, after: State) -> State:
         """Return the values of clients to the host; this waits for the device."""
@@ -166,16 +230,24 @@ class Streamed:
         return after._replace(memory=before.memory, excluded=before.excluded)
 
     def evaluate(self, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Tables and summed losses by owner: the evaluated clients' training, validation and test rows, and the central test set."""
+        """Tables and summed losses by owner: the evaluated clients' training, validation and test
+        rows, and the central test set.
+        """
         shape, clients = self._shape, len(self._evaluated_clients)
-        tables = np.zeros((3 * clients + 1, shape.groups, shape.labels, shape.labels, shape.runs), np.int32)
+        tables = np.zeros(
+            (3 * clients + 1, shape.groups, shape.labels, shape.labels, shape.runs), np.int32
+        )
         losses = np.zeros((3 * clients + 1, shape.runs), np.float32)
 
         def add(piece: Piece, counts: Counts) -> None:
             size = piece.clients.stop - piece.clients.start
             for total, part in zip((tables, losses), map(np.asarray, counts), strict=True):
-                by_split = part[:-1].reshape(len(SPLITS), self._piece_clients, *part.shape[1:])[:, :size]
-                total[:-1].reshape(len(SPLITS), clients, *total.shape[1:])[:, piece.clients] = by_split
+                by_split = part[:-1].reshape(len(SPLITS), self._piece_clients, *part.shape[1:])[
+                    :, :size
+                ]
+                total[:-1].reshape(len(SPLITS), clients, *total.shape[1:])[:, piece.clients] = (
+                    by_split
+                )
                 total[-1] += part[-1]
 
         pending: list[tuple[Piece, Counts]] = []
@@ -192,19 +264,30 @@ class Streamed:
         lists = [self._federation.split(split).only(clients) for split in SPLITS]
         short = room - len(clients)
         rows = np.concatenate([*(one.rows for one in lists), piece.central])
-        counts = np.concatenate([*(np.pad(one.counts, (0, short)) for one in lists), [len(piece.central)]])
+        counts = np.concatenate(
+            [*(np.pad(one.counts, (0, short)) for one in lists), [len(piece.central)]]
+        )
         padding = self._piece_rows - len(rows)
         none = np.zeros(1, np.int32)
         data = _host_data(
             **self._fill(self._empty_tables(self._piece_rows), rows)._asdict(),
-            train_rows=none, train_start=none,
-            eval_rows=np.pad(np.arange(len(rows), dtype=np.int32), (0, padding), constant_values=self._piece_rows),
-            eval_list=np.pad(np.repeat(np.arange(len(counts), dtype=np.int32), counts), (0, padding), constant_values=len(counts)),
+            train_rows=none,
+            train_start=none,
+            eval_rows=np.pad(
+                np.arange(len(rows), dtype=np.int32), (0, padding), constant_values=self._piece_rows
+            ),
+            eval_list=np.pad(
+                np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+                (0, padding),
+                constant_values=len(counts),
+            ),
             eval_start=np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
             eval_shared=None,
-            examples=none, unprivileged=none,
-        )  # fmt: skip
-        shape = self._shape._replace(clients=room, lists=3 * room + 1, devices=1)  # several devices compute the same
+            examples=none,
+            unprivileged=none,
+        )
+        # several devices compute the same
+        shape = self._shape._replace(clients=room, lists=3 * room + 1, devices=1)
         local = state._replace(memory=_memory(state, clients, room), excluded=())
         data, local = replicate((data, jax.tree.map(jnp.asarray, local)), self._shape.devices)
         return _compiled_evaluation(shape, Inputs(self._task, self._parts, data), local)
@@ -214,7 +297,10 @@ class Streamed:
         ends = np.cumsum(self._rows_to_evaluate())
         start, done, nobody = 0, 0, np.zeros(0, np.int32)
         while start < len(ends):
-            stop = min(int(np.searchsorted(ends, done + self._piece_rows, side="right")), start + self._piece_clients)
+            stop = min(
+                int(np.searchsorted(ends, done + self._piece_rows, side="right")),
+                start + self._piece_clients,
+            )
             yield Piece(slice(start, stop), nobody)
             start, done = stop, int(ends[stop - 1])
         central = self._federation.central
@@ -224,10 +310,15 @@ class Streamed:
     def _rows_to_evaluate(self) -> np.ndarray:
         """Rows of each of the evaluated clients, in all splits."""
         clients = self._evaluated_clients
-        return sum((self._federation.split(split).counts[clients] for split in SPLITS), np.zeros(len(clients), np.int64))
+        return sum(
+            (self._federation.split(split).counts[clients] for split in SPLITS),
+            np.zeros(len(clients), np.int64),
+        )
 
     def _piece_sizes(self, memory: int) -> tuple[int, int]:
-        """Number of clients, each with this many bytes of memory, and number of rows in a piece of an evaluation."""
+        """Number of clients, each with this many bytes of memory, and number of rows in a piece of
+        an evaluation.
+        """
         shape = self._shape
         cells = 3 * shape.groups * shape.labels**2 * shape.runs
         counts = self._rows_to_evaluate()
@@ -256,19 +347,26 @@ class Streamed:
             if column is None or table is None:
                 continue
             if table.dtype == column.dtype:
-                np.take(column, rows, axis=0, out=table[: len(rows)], mode="clip")  # without a mode NumPy would copy twice
+                # without a mode NumPy would copy twice
+                np.take(column, rows, axis=0, out=table[: len(rows)], mode="clip")
             else:
                 table[: len(rows)] = column[rows]
         return tables
 
 
 def _host_data(**columns: Any) -> Data:
-    """Data whose arrays are on the host: a program reads them from there, on a CPU without a copy."""
+    """Data whose arrays are on the host: a program reads them from there, on a CPU
+    without a copy.
+    """
     return Data(**columns)
 
 
 def _memory(state: State, clients: np.ndarray, room: int) -> Tree:
-    return state.memory.of(clients, room) if isinstance(state.memory, ClientMemory) else trees.repeat(state.memory, room)
+    return (
+        state.memory.of(clients, room)
+        if isinstance(state.memory, ClientMemory)
+        else trees.repeat(state.memory, room)
+    )
 
 
 def _bytes(memory: Tree) -> int:

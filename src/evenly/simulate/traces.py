@@ -28,14 +28,21 @@ NOBODY = np.zeros((0, 0), np.int32)
 
 
 def evaluation_fields(
-    federation: Federation, evaluated_clients: np.ndarray | None, evaluations: Sequence[np.ndarray], run: int
+    federation: Federation,
+    evaluated_clients: np.ndarray | None,
+    evaluations: Sequence[np.ndarray],
+    run: int,
 ) -> dict[str, Any]:
-    """The fields of one run's Trace that evaluations fill, from the rounds, tables, losses and choices of all runs."""
+    """The fields of one run's Trace that evaluations fill, from the rounds, tables, losses and
+    choices of all runs.
+    """
     rounds, tables, losses, choices = evaluations
     tables, losses = tables[..., run], losses[..., run]  # [evaluations, owners, ...]
     clients = slice(None) if evaluated_clients is None else evaluated_clients
     counts = np.concatenate([federation.split(s).counts[clients] for s in SPLITS])
-    means = np.divide(losses[:, :-1], counts, out=np.full(losses[:, :-1].shape, np.nan), where=counts > 0)
+    means = np.divide(
+        losses[:, :-1], counts, out=np.full(losses[:, :-1].shape, np.nan), where=counts > 0
+    )
     by_split = (len(rounds), len(SPLITS), len(counts) // len(SPLITS))
     return {
         "rounds": rounds,
@@ -48,15 +55,29 @@ def evaluation_fields(
 
 
 class EvaluationFeed:
-    """Sends every evaluation to an observer once. `positions` are those of the caller's algorithms among the runs."""
+    """Sends every evaluation to an observer once. `positions` are those of the caller's algorithms
+    among the runs.
+    """
 
     def __init__(
-        self, observe: Observe | None, federation: Federation, evaluated_clients: np.ndarray | None, positions: Sequence[int]
+        self,
+        observe: Observe | None,
+        federation: Federation,
+        evaluated_clients: np.ndarray | None,
+        positions: Sequence[int],
     ) -> None:
-        self._observe, self._federation, self._clients, self._positions, self._sent = observe, federation, evaluated_clients, positions, 0
+        self._observe, self._federation, self._clients, self._positions, self._sent = (
+            observe,
+            federation,
+            evaluated_clients,
+            positions,
+            0,
+        )
 
     def send(self, pieces: Sequence[list[np.ndarray]]) -> None:
-        """Send the evaluations that were added to these lists of rounds, tables, losses and choices."""
+        """Send the evaluations that were added to these lists of rounds, tables, losses and
+        choices.
+        """
         if self._observe is None or len(pieces[0]) == self._sent:
             return
         evaluations = [np.concatenate(piece[self._sent :]) for piece in pieces]
@@ -75,10 +96,12 @@ class EvaluationFeed:
         )
 
 
-# Bytes that a client sends and receives in a round, from the sizes of a model's layers and the kind of method.
+# Bytes that a client sends and receives in a round, from the sizes of a model's layers and the kind
+# of method.
 #
-# A model of floats takes 4 bytes for each parameter, a mask one bit for each edge, and a ranking ceil(log2 n) bits for each edge of a layer
-# of n edges. (E2FL's published figures are exactly these, in MiB of 2^20 bytes.) The seed of frozen weights is sent once and not counted.
+# A model of floats takes 4 bytes for each parameter, a mask one bit for each edge, and a ranking
+# ceil(log2 n) bits for each edge of a layer of n edges. (E2FL's published figures are exactly
+# these, in MiB of 2^20 bytes.) The seed of frozen weights is sent once and not counted.
 
 SCALAR = 4.0  # bytes
 
@@ -115,17 +138,22 @@ def ranking_bytes(sizes: Sequence[int]) -> float:
 
 
 def round_cost(kind: str, sizes: Sequence[int], *, models: int = 1, scalars: int = 0) -> Cost:
-    """The cost of a round of a method of this kind. `scalars` are further numbers that a client sends.
+    """The cost of a round of a method of this kind. `scalars` are further numbers that a client
+    sends.
 
     - "model": a model each way (FedAvg, q-FedAvg, AFL, ...).
     - "clusters": `models` models down, one up (IFCA).
     - "independent": `models` models each way (device-specific q: one for each q).
     - "ranking": a ranking each way (FRL; E2FL where groups are known or clustered by the server).
-    - "ranking and masks": a ranking each way and `models` masks down (E2FL where clients infer their group).
+    - "ranking and masks": a ranking each way and `models` masks down (E2FL where clients infer
+      their group).
     - "none": nothing (local training).
     """
     if any(n < 1 for n in sizes) or models < 1 or scalars < 0:
-        raise ValueError(f"Layers and models must be at least 1 and scalars at least 0, got {list(sizes)}, {models} and {scalars}.")
+        raise ValueError(
+            f"Layers and models must be at least 1 and scalars at least 0, got {list(sizes)},"
+            f" {models} and {scalars}."
+        )
     model, ranking, mask = float_bytes(sizes), ranking_bytes(sizes), mask_bytes(sizes)
     kinds = {
         "model": Cost(model, model),
@@ -140,17 +168,26 @@ def round_cost(kind: str, sizes: Sequence[int], *, models: int = 1, scalars: int
     return kinds[kind]._replace(up=kinds[kind].up + SCALAR * scalars)
 
 
-NOT_SENT = {"square_norm", "gram", "chance"}  # derived from the updates themselves, or drawn by the server
+# derived from the updates themselves, or drawn by the server
+NOT_SENT = {"square_norm", "gram", "chance"}
 
 
 def cost_of(algorithm: Algorithm, sizes: Sequence[int], shape: Shape) -> Cost:
-    """Bytes up and down, from the sizes of the model's layers, the kind of communication and the signals that the rule needs."""
+    """Bytes up and down, from the sizes of the model's layers, the kind of communication and the
+    signals that the rule needs.
+    """
     rule = algorithm.rule
     models = rule.groups if isinstance(rule, Several) else 1
     if isinstance(algorithm.work, TrainingAlone):
         kind = "none"
     elif algorithm.network is not None:
-        kind = "ranking" if not isinstance(rule, Several) or rule.known_votes or rule.inference in BEFORE_TRAINING else "ranking and masks"
+        kind = (
+            "ranking"
+            if not isinstance(rule, Several)
+            or rule.known_votes
+            or rule.inference in BEFORE_TRAINING
+            else "ranking and masks"
+        )
     else:
         kind = "clusters" if isinstance(rule, Several) else "model"
     cells = shape.groups * shape.labels
@@ -173,7 +210,8 @@ class RunHistory(NamedTuple):
     rounds: list[np.ndarray]
     tables: list[np.ndarray]
     losses: list[np.ndarray]
-    choice: list[np.ndarray]  # [evaluations, clients, runs]; no clients where there is one model for all
+    # [evaluations, clients, runs]; no clients where there is one model for all
+    choice: list[np.ndarray]
 
     @property
     def evaluations(self) -> tuple[list[np.ndarray], ...]:
@@ -188,21 +226,41 @@ class RunHistory(NamedTuple):
         """Move the results of a block's rounds to the host; this waits for the device."""
         # Copies, because views of a short block would keep its padded arrays in memory.
         self.cohort.append(block.cohort[:rounds].copy())
-        self.samplings.append(np.zeros((rounds, 0, 0), bool) if block.samplings is None else block.samplings[:rounds].copy())
+        self.samplings.append(
+            np.zeros((rounds, 0, 0), bool)
+            if block.samplings is None
+            else block.samplings[:rounds].copy()
+        )
         self.weights.append(np.asarray(record.weights)[:rounds].copy())
 
     def add_evaluations(
-        self, block: Block, record: RoundRecord, start: int, owners: np.ndarray | slice, clients: np.ndarray | slice
+        self,
+        block: Block,
+        record: RoundRecord,
+        start: int,
+        owners: np.ndarray | slice,
+        clients: np.ndarray | slice,
     ) -> None:
-        """Move the results of a block's evaluations to the host, for these owners of rows and these clients."""
+        """Move the results of a block's evaluations to the host, for these owners of rows and these
+        clients.
+        """
         marked = np.flatnonzero(block.evaluate)
         if len(marked):
             no_choice = np.zeros((len(marked), 0, record.losses.shape[-1]), np.int32)
-            choice = no_choice if record.choice is None else np.asarray(record.choice)[marked][:, clients]
-            tables, losses = np.asarray(record.tables)[marked][:, owners], np.asarray(record.losses)[marked][:, owners]
+            choice = (
+                no_choice
+                if record.choice is None
+                else np.asarray(record.choice)[marked][:, clients]
+            )
+            tables, losses = (
+                np.asarray(record.tables)[marked][:, owners],
+                np.asarray(record.losses)[marked][:, owners],
+            )
             self.add_evaluation(start + block.stops[marked], tables, losses, choice)
 
-    def add_evaluation(self, rounds: np.ndarray, tables: np.ndarray, losses: np.ndarray, choice: np.ndarray) -> None:
+    def add_evaluation(
+        self, rounds: np.ndarray, tables: np.ndarray, losses: np.ndarray, choice: np.ndarray
+    ) -> None:
         """Add evaluations that are on the host already."""
         self.rounds.append(rounds)
         self.tables.append(tables)
@@ -211,8 +269,15 @@ class RunHistory(NamedTuple):
 
 
 def row_owners(evaluated_clients: np.ndarray, clients: int) -> np.ndarray:
-    """The owners of the evaluated clients' training, validation and test rows, and of the central test set, among all owners."""
-    return np.concatenate([*(split * clients + evaluated_clients for split in range(len(SPLITS))), [len(SPLITS) * clients]])
+    """The owners of the evaluated clients' training, validation and test rows, and of the central
+    test set, among all owners.
+    """
+    return np.concatenate(
+        [
+            *(split * clients + evaluated_clients for split in range(len(SPLITS))),
+            [len(SPLITS) * clients],
+        ]
+    )
 
 
 def make_traces(
@@ -225,15 +290,20 @@ def make_traces(
     shape: Shape,
     sizes: Sequence[int],
 ) -> list[Trace]:
-    """One trace for each run, in the caller's order, from the arrays of a RunHistory. `sizes` are those of the model's layers."""
+    """One trace for each run, in the caller's order, from the arrays of a RunHistory. `sizes` are
+    those of the model's layers.
+    """
     cohort, samplings, weights, *evaluations = arrays
     # Once for all runs: a transfer from a device takes as long for one run as for all.
     cohort_of = None if run_group.parts.cohort is None else np.asarray(run_group.parts.cohort)
     traces = []
     for run, algorithm in enumerate(run_group.algorithms):
         clients, coefficients = cohort, weights[..., run]
-        if cohort_of is not None:  # of all clients that trained, those that this run's sampling drew
-            clients, coefficients = _only_members(samplings[..., cohort_of[run]], cohort, coefficients)
+        # of all clients that trained, those that this run's sampling drew
+        if cohort_of is not None:
+            clients, coefficients = _only_members(
+                samplings[..., cohort_of[run]], cohort, coefficients
+            )
         cost = cost_of(algorithm, sizes, shape)
         fields = evaluation_fields(federation, evaluated_clients, evaluations, run)
         trace = Trace(
@@ -243,7 +313,8 @@ def make_traces(
             excluded=np.asarray(state.excluded)[:, run],
             upload=cost.up,
             download=cost.down,
-            model=jax.tree.map(np.array, trees.take(state.model, run, shape.axis)),  # a copy, not a view of all runs
+            # a copy, not a view of all runs
+            model=jax.tree.map(np.array, trees.take(state.model, run, shape.axis)),
             reports=_reports(run_group, state, run),
         )
         traces.append(trace)
@@ -251,7 +322,9 @@ def make_traces(
 
 
 def _only_members(members: np.ndarray, *by_slot: np.ndarray) -> list[np.ndarray]:
-    """The entries of the slots that are members, which are equally many in every round. [rounds, members]"""
+    """The entries of the slots that are members, which are equally many in every round. [rounds,
+    members]
+    """
     slots = np.argsort(~members, axis=1, kind="stable")[:, : int(members[0].sum())]
     return [np.take_along_axis(values, slots, 1) for values in by_slot]
 
@@ -265,19 +338,30 @@ def _reports(run_group: RunGroup, state: State, run: int) -> dict[str, float]:
     return {name: float(value) for name, value in rule.report(own).items()}
 
 
-# Clients with rows of several groups of people: each group votes as a client of its own (E2FL on Adult).
+# Clients with rows of several groups of people: each group votes as a client of its own (E2FL on
+# Adult).
 
 
-def split_people(federation: Federation, algorithms: Sequence[Algorithm]) -> tuple[Federation, np.ndarray]:
-    """A federation with one client for each client and group of people among its training rows, and the original client of each.
+def split_people(
+    federation: Federation, algorithms: Sequence[Algorithm]
+) -> tuple[Federation, np.ndarray]:
+    """A federation with one client for each client and group of people among its training rows, and
+    the original client of each.
 
-    Validation and test rows of groups without training rows of the client are assigned to its first group.
+    Validation and test rows of groups without training rows of the client are assigned to its first
+    group.
     """
     for algorithm in algorithms:
         if not isinstance(algorithm.select, Full):
-            raise ValueError(f"{algorithm.label}: with people = true every client takes part in every round; add +full.")
+            raise ValueError(
+                f"{algorithm.label}: with people = true every client takes part in every round; add"
+                " +full."
+            )
     if len(federation.groups) < 2:
-        raise ValueError(f"{algorithms[0].label}: the data have no groups of people. Name a sensitive column, or leave people out.")
+        raise ValueError(
+            f"{algorithms[0].label}: the data have no groups of people. Name a sensitive column, or"
+            " leave people out."
+        )
     present = federation.census().cells.sum(2) > 0  # [clients, groups]
     owner, group = np.nonzero(present)
     parts = {}
@@ -286,8 +370,12 @@ def split_people(federation: Federation, algorithms: Sequence[Algorithm]) -> tup
         of_client = np.repeat(np.arange(federation.clients), np.diff(offsets))
         of_group = federation.group[rows]
         of_group = np.where(present[of_client, of_group], of_group, present.argmax(1)[of_client])
-        parts[split] = Ragged.from_lists([rows[(of_client == k) & (of_group == g)] for k, g in zip(owner, group, strict=True)])
-    names = tuple(f"{federation.names[k]}, {federation.groups[g]}" for k, g in zip(owner, group, strict=True))
+        parts[split] = Ragged.from_lists(
+            [rows[(of_client == k) & (of_group == g)] for k, g in zip(owner, group, strict=True)]
+        )
+    names = tuple(
+        f"{federation.names[k]}, {federation.groups[g]}" for k, g in zip(owner, group, strict=True)
+    )
     return replace(federation, **parts, names=names, client_group=group.astype(np.int32)), owner
 
 
@@ -297,10 +385,14 @@ def join_people(trace: Trace, owner: np.ndarray) -> Trace:
     first = np.searchsorted(owner, np.arange(clients))
     counts = examples(trace.tables)
     total = np.add.reduceat(counts, first, axis=2)
-    losses = np.add.reduceat(np.where(counts > 0, np.nan_to_num(trace.losses) * counts, 0.0), first, axis=2)
+    losses = np.add.reduceat(
+        np.where(counts > 0, np.nan_to_num(trace.losses) * counts, 0.0), first, axis=2
+    )
     return trace._replace(
         tables=np.add.reduceat(trace.tables, first, axis=2),
-        losses=np.divide(losses, total, out=np.full(losses.shape, np.nan), where=total > 0).astype(np.float32),
+        losses=np.divide(losses, total, out=np.full(losses.shape, np.nan), where=total > 0).astype(
+            np.float32
+        ),
         cohort=owner[trace.cohort].astype(np.int32),
         excluded=np.add.reduceat(trace.excluded, first),
         upload=trace.upload * (len(owner) / clients),

@@ -35,35 +35,42 @@ def train(
     stream: bool | None = None,
     panel: np.ndarray | None = None,
 ) -> list[Trace]:
-    """Train one or more algorithms on a federation and return one trace for each, in the order given.
+    """Train one or more algorithms on a federation and return one trace for each, in the order
+    given.
 
-    All algorithms see the same clients and the same batches, so differences between their traces are due to the algorithms. Algorithms that
-    differ only in numbers are compiled into one program and advance together; other programs follow one after another.
+    All algorithms see the same clients and the same batches, so differences between their traces
+    are due to the algorithms. Algorithms that differ only in numbers are compiled into one program
+    and advance together; other programs follow one after another.
 
     Args:
         task: Model and loss, for example ``evenly.models.Softmax(features=60, classes=10)``.
         federation: Clients and their data. See :class:`evenly.Federation`.
-        algorithms: An algorithm, its notation such as ``"q-fedavg(q=1)"``, or several of them. A sweep such as
-            ``"q-fedavg(q=[0, 1])"`` stands for several algorithms.
+        algorithms: An algorithm, its notation such as ``"q-fedavg(q=1)"``, or several of them. A
+            sweep such as ``"q-fedavg(q=[0, 1])"`` stands for several algorithms.
         rounds: Number of communication rounds.
-        seeds: Seeds for initial model, client sampling and batches, or one number for all of them. Zero by default.
-        evaluate_every: Evaluate every this many rounds. With 0, evaluate only before the first and after the last round.
+        seeds: Seeds for initial model, client sampling and batches, or one number for all of them.
+            Zero by default.
+        evaluate_every: Evaluate every this many rounds. With 0, evaluate only before the first and
+            after the last round.
         dropout: Probability that a client of the cohort does not return.
         progress: Called with the rounds done and the rounds of all programs.
         observe: Called with each new evaluation; only where all algorithms share one program.
-        checkpoint: File to save progress to. A call with the same arguments resumes from it. With several programs, each has a file of its
-            own beside it.
+        checkpoint: File to save progress to. A call with the same arguments resumes from it. With
+            several programs, each has a file of its own beside it.
         lanes: Clients that train side by side on a device. 0 chooses.
         devices: Number of JAX devices to spread clients over. 0 chooses.
-        stream: Whether data stay in host memory and only the rows in use are moved to the device. None chooses.
+        stream: Whether data stay in host memory and only the rows in use are moved to the device.
+            None chooses.
         panel: Numbers of the evaluated clients, where not all are evaluated.
 
     Returns:
-        One trace for each algorithm. A method that combines several models, such as ``multi-q``, has one trace.
+        One trace for each algorithm. A method that combines several models, such as ``multi-q``,
+        has one trace.
 
     Raises:
         TypeError: If an argument has a wrong type, such as a table in place of a federation.
-        ValueError: If the task does not fit the federation, for example because of a wrong number of features.
+        ValueError: If the task does not fit the federation, for example because of a wrong number
+            of features.
 
     Example:
         >>> import evenly
@@ -81,14 +88,19 @@ def train(
     members = [member for own, _ in entries for member in own]
     groups = companions(members, task) if members else [[]]
     if observe and len(groups) > 1:
-        raise ValueError(f"observe needs algorithms that share one program, but these need {len(groups)}. Train them one at a time.")
+        raise ValueError(
+            f"observe needs algorithms that share one program, but these need {len(groups)}. Train"
+            " them one at a time."
+        )
     by_member: dict[int, Trace] = {}
     for number, group in enumerate(groups):
         traces = simulate(
-            task, federation, [members[i] for i in group], int(rounds), seeds=Seeds.all(seeds) if isinstance(seeds, int) else seeds,
-            evaluate_every=evaluate_every, dropout=dropout, progress=progress and _part(progress, number, len(groups)), observe=observe,
-            checkpoint=checkpoint and _file(Path(checkpoint), number, len(groups)), lanes=lanes, devices=devices, stream=stream,
-            panel=panel,
+            task, federation, [members[i] for i in group], int(rounds),
+            seeds=Seeds.all(seeds) if isinstance(seeds, int) else seeds,
+            evaluate_every=evaluate_every, dropout=dropout,
+            progress=progress and _part(progress, number, len(groups)), observe=observe,
+            checkpoint=checkpoint and _file(Path(checkpoint), number, len(groups)), lanes=lanes,
+            devices=devices, stream=stream, panel=panel,
         )  # fmt: skip
         by_member |= dict(zip(group, traces, strict=True))
     ordered = iter(by_member[i] for i in range(len(members)))
@@ -98,24 +110,36 @@ def train(
 def _check_federation(federation: Any) -> None:
     if isinstance(federation, Federation):
         return
-    hint = "See evenly.Federation.from_frame for tables, from_arrays for arrays, and evenly.datasets for data sets."
+    hint = (
+        "See evenly.Federation.from_frame for tables, from_arrays for arrays, and evenly.datasets"
+        " for data sets."
+    )
     if hasattr(federation, "columns"):
         names = [str(name) for name in list(federation.columns)[:3]]
         client, label = (names[0], names[-1]) if names else ("...", "...")
         hint = (
-            f"Make one of the table: evenly.Federation.from_frame(table, client={client!r}, label={label!r}), "
-            "with the columns that name the client and the label of each row."
+            f"Make one of the table: evenly.Federation.from_frame(table, client={client!r},"
+            f" label={label!r}), with the columns that name the client and the label of each row."
         )
     elif isinstance(federation, str):
         hint = f"Load the data set, such as evenly.datasets.DATASETS[{federation!r}].load(). {hint}"
-    raise TypeError(f"The second argument must be a Federation, got {type(federation).__name__}. {hint}")
+    raise TypeError(
+        f"The second argument must be a Federation, got {type(federation).__name__}. {hint}"
+    )
 
 
 def _parse_algorithms(algorithms: Any) -> list[tuple[tuple[Algorithm, ...], Combine | None]]:
-    """The algorithms to train for each trace, and the function that combines several traces into one."""
-    several = [algorithms] if isinstance(algorithms, str | Algorithm | Variant | Method) else algorithms
+    """The algorithms to train for each trace, and the function that combines several traces into
+    one.
+    """
+    several = (
+        [algorithms] if isinstance(algorithms, str | Algorithm | Variant | Method) else algorithms
+    )
     if not isinstance(several, Iterable):
-        raise TypeError(f"algorithms must be an algorithm, its notation or a list of them, got {type(algorithms).__name__}.")
+        raise TypeError(
+            "algorithms must be an algorithm, its notation or a list of them, got"
+            f" {type(algorithms).__name__}."
+        )
     return [entry for one in several for entry in _entries(one)]
 
 
@@ -127,7 +151,9 @@ def _entries(one: Any) -> list[tuple[tuple[Algorithm, ...], Combine | None]]:
     if isinstance(one, str):
         return [(variant.members, variant.method.combine) for variant in variants(one)]
     example = one.name if isinstance(one, Method) else "q-fedavg(q=1)"
-    raise TypeError(f"An algorithm is needed, or its notation such as {example!r}, got {type(one).__name__}.")
+    raise TypeError(
+        f"An algorithm is needed, or its notation such as {example!r}, got {type(one).__name__}."
+    )
 
 
 def _one(traces: list[Trace], combine: Combine | None) -> Trace:

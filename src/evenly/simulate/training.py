@@ -1,7 +1,7 @@
 """Train the clients of a cohort, in turn or in lanes, and sum their vectors as they finish.
 
-Memory holds one model and one sum per run and device, whatever the size of the cohort. Only rules that need the inner products of the
-vectors keep all vectors of the cohort.
+Memory holds one model and one sum per run and device, whatever the size of the cohort. Only rules
+that need the inner products of the vectors keep all vectors of the cohort.
 """
 
 from typing import Any, NamedTuple
@@ -13,14 +13,24 @@ from jax import lax
 from evenly import trees
 from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
-from evenly.simulate.layout import Inputs, RuleGroup, Shape, State, batch_max, map_runs, shard, sum_over_devices
+from evenly.simulate.layout import (
+    Inputs,
+    RuleGroup,
+    Shape,
+    State,
+    batch_max,
+    map_runs,
+    shard,
+    sum_over_devices,
+)
 from evenly.types import Array, Effort, Signals, Tree, Work
 
 
 class CohortUpdate(NamedTuple):
     """The result of a cohort's training."""
 
-    total: Tree  # sum of coefficient times vector; or all vectors, stacked, for rules that need them
+    # sum of coefficient times vector; or all vectors, stacked, for rules that need them
+    total: Tree
     memory: Tree
     square_norm: Array  # [K, runs] of each vector; not finite for clients whose training failed
 
@@ -38,8 +48,10 @@ class Cohort(NamedTuple):
     block: Any
     state: State
     t: Array
-    row_weights: Array | None = None  # [groups, labels, runs] (or runs first), from rules that weigh rows
-    choice: Array | None = None  # int32 [K, runs] the model that each slot trains, of several; None: there is one for all
+    # [groups, labels, runs] (or runs first), from rules that weigh rows
+    row_weights: Array | None = None
+    # int32 [K, runs] the model that each slot trains, of several; None: there is one for all
+    choice: Array | None = None
 
     @property
     def padding(self) -> int:
@@ -49,62 +61,97 @@ class Cohort(NamedTuple):
     def visit(self, k: Array, memory: Tree, wanted: Array) -> tuple[Tree, Tree, Array]:
         """Train slot k if it is wanted. Returns vector, memory and squared norm.
 
-        A vector whose norm is not finite is replaced by zeros, because even with coefficient 0 it would spoil the sum (0 * NaN is NaN). A
-        client whose training failed keeps its former memory.
+        A vector whose norm is not finite is replaced by zeros, because even with coefficient 0 it
+        would spoil the sum (0 * NaN is NaN). A client whose training failed keeps its former
+        memory.
         """
         if self.shape.fused and self.shape.runs > 1:
-            by_run = lax.map(lambda run: self.of_run(run).visit(k, _one_run(memory, run), wanted), jnp.arange(self.shape.runs))
+            by_run = lax.map(
+                lambda run: self.of_run(run).visit(k, _one_run(memory, run), wanted),
+                jnp.arange(self.shape.runs),
+            )
             return jax.tree.map(lambda leaf: leaf[:, 0], by_run)
         visit = self.t * self.block.cohort.shape[1] + k
         start, stop = self.block.first_step[visit], self.block.first_step[visit + 1]
         body = lambda s, local: self.step(local, self.block.rows[s], k)  # noqa: E731
-        return self.finish(lax.fori_loop(start, jnp.where(wanted, stop, start), body, self.start(memory, k)), memory, k)
+        return self.finish(
+            lax.fori_loop(start, jnp.where(wanted, stop, start), body, self.start(memory, k)),
+            memory,
+            k,
+        )
 
     def of_run(self, run: Array) -> "Cohort":
         """The same cohort in one of the runs, where runs lie in front."""
         parts = self.inputs.parts
-        parts = parts._replace(work=_one_run(parts.work, run), weight_column=_one_run(parts.weight_column, run))
+        parts = parts._replace(
+            work=_one_run(parts.work, run), weight_column=_one_run(parts.weight_column, run)
+        )
         return self._replace(
             shape=self.shape._replace(runs=1),
             inputs=self.inputs._replace(parts=parts),
             state=self.state._replace(model=_one_run(self.state.model, run)),
             row_weights=_one_run(self.row_weights, run),
-            choice=None if self.choice is None else lax.dynamic_slice_in_dim(self.choice, run, 1, 1),
+            choice=(
+                None if self.choice is None else lax.dynamic_slice_in_dim(self.choice, run, 1, 1)
+            ),
         )
 
     def model_of(self, k: Array) -> Tree:
         """The model that slot k trains."""
         if self.choice is None:
             return self.state.model
-        return jax.vmap(lambda models, choice: jax.tree.map(lambda leaf: leaf[choice], models))(self.state.model, self.choice[k])
+        return jax.vmap(lambda models, choice: jax.tree.map(lambda leaf: leaf[choice], models))(
+            self.state.model, self.choice[k]
+        )
 
     def start(self, memory: Tree, k: Array) -> Tree:
         """The local state of slot k before its first step."""
-        return self._map(lambda work, model, own: work.start(self.inputs.task, model, own), memory, k)
+        return self._map(
+            lambda work, model, own: work.start(self.inputs.task, model, own), memory, k
+        )
 
     def step(self, local: Tree, rows: Array, k: Array) -> Tree:
         """The local state of slot k after a step on these rows."""
         batch, parts = shard(self.inputs.data, rows), self.inputs.parts
 
         def one(work: Work, weights: tuple[Tree, Tree], model: Tree, own: Tree) -> Tree:
-            return work.step(self.inputs.task, model, own, batch._replace(weight=_batch_weight(batch, *weights)))
+            return work.step(
+                self.inputs.task, model, own, batch._replace(weight=_batch_weight(batch, *weights))
+            )
 
-        return map_runs(one, self.shape.axis, parts.work, (parts.weight_column, self.row_weights), self.model_of(k), local)
+        return map_runs(
+            one,
+            self.shape.axis,
+            parts.work,
+            (parts.weight_column, self.row_weights),
+            self.model_of(k),
+            local,
+        )
 
     def finish(self, local: Tree, memory: Tree, k: Array) -> tuple[Tree, Tree, Array]:
         """Vector, memory and squared norm of slot k after its last step."""
-        vector, new = self._map(lambda work, model, own: work.finish(self.inputs.task, model, own), local, k)
+        vector, new = self._map(
+            lambda work, model, own: work.finish(self.inputs.task, model, own), local, k
+        )
         axis = self.shape.axis
         norm = trees.square_norm(vector, axis)
         intact = jnp.isfinite(norm) & jnp.isfinite(trees.square_norm(new, axis))
-        return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), axis), trees.where(intact, new, memory, axis), norm
+        return (
+            trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), axis),
+            trees.where(intact, new, memory, axis),
+            norm,
+        )
 
     def zero_total(self) -> Tree:
         """Zeros in the form of the sum of all vectors; of several models, one sum for each."""
         memory = jax.tree.map(lambda leaf: leaf[0], self.state.memory)
-        vector = jax.eval_shape(lambda own: self.finish(self.start(own, jnp.int32(0)), own, jnp.int32(0))[0], memory)
+        vector = jax.eval_shape(
+            lambda own: self.finish(self.start(own, jnp.int32(0)), own, jnp.int32(0))[0], memory
+        )
         models = (self.shape.models,) if self.shape.models else ()
-        return jax.tree.map(lambda leaf: jnp.zeros((*leaf.shape[:1], *models, *leaf.shape[1:]), leaf.dtype), vector)
+        return jax.tree.map(
+            lambda leaf: jnp.zeros((*leaf.shape[:1], *models, *leaf.shape[1:]), leaf.dtype), vector
+        )
 
     def _map(self, function: Any, own: Tree, k: Array) -> Tree:
         return map_runs(function, self.shape.axis, self.inputs.parts.work, self.model_of(k), own)
@@ -115,7 +162,9 @@ def _one_run(tree: Tree, run: Array) -> Tree:
 
 
 def _batch_weight(batch: Shard, column: Array | None, row_weights: Array | None) -> Array:
-    """The weight of each row of a batch: [n], or [n, runs] where the runs of a joint model differ in it."""
+    """The weight of each row of a batch: [n], or [n, runs] where the runs of a joint model differ
+    in it.
+    """
     weight = batch.weight if column is None else batch.weight[:, column]
     if row_weights is None:
         return weight
@@ -124,15 +173,22 @@ def _batch_weight(batch: Shard, column: Array | None, row_weights: Array | None)
 
 
 def train_and_sum(cohort: Cohort, coefficients: Array) -> CohortUpdate:
-    """Sum coefficient [K, runs] (or [K, models, runs]) times vector over the cohort, on each device over its own clients."""
+    """Sum coefficient [K, runs] (or [K, models, runs]) times vector over the cohort, on each device
+    over its own clients.
+    """
     shape = cohort.shape
-    one_each = shape.lanes * shape.devices >= coefficients.shape[0]  # every client has a lane of its own, from the first step on
-    update = (_in_turn if shape.lanes == 1 else _in_own_lanes if one_each else _in_lanes)(cohort, coefficients)
+    # every client has a lane of its own, from the first step on
+    one_each = shape.lanes * shape.devices >= coefficients.shape[0]
+    update = (_in_turn if shape.lanes == 1 else _in_own_lanes if one_each else _in_lanes)(
+        cohort, coefficients
+    )
     return update if shape.devices == 1 else _sum_devices(cohort, update)
 
 
 def _in_turn(cohort: Cohort, coefficients: Array) -> CohortUpdate:
-    """Train clients one after another. Clients without memory whose coefficient is 0 in every run are skipped."""
+    """Train clients one after another. Clients without memory whose coefficient is 0 in every run
+    are skipped.
+    """
     shape, slots = cohort.shape, coefficients.shape[0]
     remembering = bool(jax.tree.leaves(cohort.state.memory))
 
@@ -165,7 +221,9 @@ def _in_own_lanes(cohort: Cohort, coefficients: Array) -> CohortUpdate:
     vector, memory, norm = jax.vmap(cohort.finish)(local, memory, slot)
     return CohortUpdate(
         _add_lanes(cohort.zero_total(), vector, _lane_coefficients(coefficients)[slot], shape),
-        jax.tree.map(lambda leaf, new: leaf.at[position].set(new, mode="drop"), cohort.state.memory, memory),
+        jax.tree.map(
+            lambda leaf, new: leaf.at[position].set(new, mode="drop"), cohort.state.memory, memory
+        ),
         jnp.zeros((slots, shape.runs)).at[slot].set(norm, mode="drop"),
     )
 
@@ -173,28 +231,44 @@ def _in_own_lanes(cohort: Cohort, coefficients: Array) -> CohortUpdate:
 def _steps_of_own_lanes(cohort: Cohort, memory: Tree, slot: Array) -> Tree:
     """The local states of all lanes after their last step.
 
-    A step contains no condition, because a GPU would have to wait for the host to decide it. Lanes that are done keep their state. Whether
-    all are done is checked once in a stride, or never where all clients take equally many steps.
+    A step contains no condition, because a GPU would have to wait for the host to decide it. Lanes
+    that are done keep their state. Whether all are done is checked once in a stride, or never where
+    all clients take equally many steps.
     """
     shape, lanes, slots = cohort.shape, cohort.block.lanes, cohort.block.cohort.shape[1]
     begin, end = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1]
 
     def step(s: Array, local: Tree) -> Tree:
-        busy = (s < end) & (lanes.slot[s] < slots)  # other simulations of the seed batch may take more steps
+        # other simulations of the seed batch may take more steps
+        busy = (s < end) & (lanes.slot[s] < slots)
         return _where_lane(busy, jax.vmap(cohort.step)(local, lanes.rows[s], slot), local)
 
     def stride(i: Array, local: Tree) -> Tree:
-        return lax.fori_loop(0, shape.stride, lambda s, own: step(begin + i * shape.stride + s, own), local, unroll=shape.unroll)
+        return lax.fori_loop(
+            0,
+            shape.stride,
+            lambda s, own: step(begin + i * shape.stride + s, own),
+            local,
+            unroll=shape.unroll,
+        )
 
     if shape.equal and cohort.choice is None and not jax.tree.leaves(memory):
-        # All lanes start with the same model: the first step reads it once for all lanes, without copies.
+        # All lanes start with the same model: the first step reads it once for all lanes, without
+        # copies.
         one = cohort.start(memory, slot[0])
         first = jax.vmap(cohort.step, (None, 0, 0))(one, lanes.rows[begin], slot)
-        return lax.fori_loop(1, shape.equal, lambda s, own: step(begin + s, own), _where_lane(slot < slots, first, one))
+        return lax.fori_loop(
+            1,
+            shape.equal,
+            lambda s, own: step(begin + s, own),
+            _where_lane(slot < slots, first, one),
+        )
     local = jax.vmap(cohort.start)(memory, slot)
     if shape.equal:
         return lax.fori_loop(0, shape.equal, lambda s, own: step(begin + s, own), local)
-    return lax.fori_loop(0, batch_max(stride_count(end - begin, shape.stride), shape), stride, local)
+    return lax.fori_loop(
+        0, batch_max(stride_count(end - begin, shape.stride), shape), stride, local
+    )
 
 
 def stride_count(steps: Array, stride: int) -> Array:
@@ -203,12 +277,16 @@ def stride_count(steps: Array, stride: int) -> Array:
 
 
 def _in_lanes(cohort: Cohort, coefficients: Array) -> CohortUpdate:
-    """Train clients side by side. A lane starts afresh at a visit's first step and adds its vector to the sum after the last."""
+    """Train clients side by side. A lane starts afresh at a visit's first step and adds its vector
+    to the sum after the last.
+    """
     shape, lanes = cohort.shape, cohort.block.lanes
     begin, end = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1]
     position = jnp.append(cohort.block.position[cohort.t], shape.clients)
     training = _LaneTraining(cohort, _lane_coefficients(coefficients), position)
-    empty = CohortUpdate(cohort.zero_total(), cohort.state.memory, jnp.zeros((coefficients.shape[0], shape.runs)))
+    empty = CohortUpdate(
+        cohort.zero_total(), cohort.state.memory, jnp.zeros((coefficients.shape[0], shape.runs))
+    )
     slot = lanes.slot[begin]
     first = jax.vmap(cohort.start)(training.memory_of(cohort.state.memory, slot), slot)
     return lax.fori_loop(0, batch_max(end - begin, shape), training.step, (first, empty))[1]
@@ -219,7 +297,8 @@ class _LaneTraining(NamedTuple):
 
     cohort: Cohort
     coefficients: Array  # of each slot, and zeros for idle lanes
-    position: Array  # of each slot's client on the device, and a position past the last for idle lanes
+    # of each slot's client on the device, and a position past the last for idle lanes
+    position: Array
 
     def memory_of(self, memory: Tree, slot: Array) -> Tree:
         """The memories of the clients in these slots."""
@@ -228,10 +307,19 @@ class _LaneTraining(NamedTuple):
     def step(self, i: Array, carry: tuple[Tree, CohortUpdate]) -> tuple[Tree, CohortUpdate]:
         """Step i of the round: local states of the lanes, and the update so far."""
         (local, update), cohort, lanes = carry, self.cohort, self.cohort.block.lanes
-        begin, end, slots = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], cohort.block.cohort.shape[1]
-        s, busy = begin + i, begin + i < end  # other simulations of the seed batch may take more steps
+        begin, end, slots = (
+            lanes.first_step[cohort.t],
+            lanes.first_step[cohort.t + 1],
+            cohort.block.cohort.shape[1],
+        )
+        # other simulations of the seed batch may take more steps
+        s, busy = begin + i, begin + i < end
         slot = jnp.where(busy, lanes.slot[s], slots)
-        local = _where_lane(busy & lanes.starts[s], jax.vmap(cohort.start)(self.memory_of(update.memory, slot), slot), local)
+        local = _where_lane(
+            busy & lanes.starts[s],
+            jax.vmap(cohort.start)(self.memory_of(update.memory, slot), slot),
+            local,
+        )
         rows = jnp.where(busy, lanes.rows[s], cohort.padding)
         local = jax.vmap(cohort.step)(local, rows, slot)
         ends = busy & lanes.ends[s]
@@ -239,18 +327,30 @@ class _LaneTraining(NamedTuple):
         add, skip = lambda: self.add(update, local, slot, last), lambda: self.skip(update)
         (total, norms), memory = lax.cond(batch_max(ends.any(), cohort.shape), add, skip)
         # Outside of the condition, which would copy the memory of all clients to set that of a few.
-        memory = jax.tree.map(lambda leaf, new: leaf.at[self.position[last]].set(new, mode="drop"), update.memory, memory)
+        memory = jax.tree.map(
+            lambda leaf, new: leaf.at[self.position[last]].set(new, mode="drop"),
+            update.memory,
+            memory,
+        )
         return local, CohortUpdate(total, memory, norms)
 
     def skip(self, update: CohortUpdate) -> tuple[tuple[Tree, Array], Tree]:
         """Total and norms as they are, and zeros in the form of the memories of all lanes."""
         lanes = self.cohort.shape.lanes
-        memory = jax.tree.map(lambda leaf: jnp.zeros((lanes, *leaf.shape[1:]), leaf.dtype), update.memory)
+        memory = jax.tree.map(
+            lambda leaf: jnp.zeros((lanes, *leaf.shape[1:]), leaf.dtype), update.memory
+        )
         return (update.total, update.square_norm), memory
 
-    def add(self, update: CohortUpdate, local: Tree, slot: Array, last: Array) -> tuple[tuple[Tree, Array], Tree]:
-        """Total and norms with the vectors of lanes that end their visit (`last`), and the new memories of all lanes."""
-        vector, memory, norm = jax.vmap(self.cohort.finish)(local, self.memory_of(update.memory, slot), slot)
+    def add(
+        self, update: CohortUpdate, local: Tree, slot: Array, last: Array
+    ) -> tuple[tuple[Tree, Array], Tree]:
+        """Total and norms with the vectors of lanes that end their visit (`last`), and the new
+        memories of all lanes.
+        """
+        vector, memory, norm = jax.vmap(self.cohort.finish)(
+            local, self.memory_of(update.memory, slot), slot
+        )
         total = _add_lanes(update.total, vector, self.coefficients[last], self.cohort.shape)
         return (total, update.square_norm.at[last].set(norm, mode="drop")), memory
 
@@ -261,34 +361,57 @@ def _lane_coefficients(coefficients: Array) -> Array:
 
 
 def _sum_devices(cohort: Cohort, update: CohortUpdate) -> CohortUpdate:
-    """Sum totals and norms over the devices. The memory of a client is taken from the device that it visited."""
+    """Sum totals and norms over the devices. The memory of a client is taken from the device that
+    it visited.
+    """
     shape, slots = cohort.shape, update.square_norm.shape[0]
     position = cohort.block.position[cohort.t]
     mine = jnp.zeros(slots, bool).at[cohort.block.turns[cohort.t, 0]].set(True, mode="drop")
-    own = jax.tree.map(lambda leaf: _where_lane(mine, leaf[position], jnp.zeros_like(leaf[position])), update.memory)
-    total, norms, memory, visits = sum_over_devices((update.total, update.square_norm, own, mine.astype(jnp.int32)), shape)
+    own = jax.tree.map(
+        lambda leaf: _where_lane(mine, leaf[position], jnp.zeros_like(leaf[position])),
+        update.memory,
+    )
+    total, norms, memory, visits = sum_over_devices(
+        (update.total, update.square_norm, own, mine.astype(jnp.int32)), shape
+    )
     target = jnp.where(visits > 0, position, shape.clients)
-    memory = jax.tree.map(lambda leaf, new: leaf.at[target].set(new, mode="drop"), cohort.state.memory, memory)
+    memory = jax.tree.map(
+        lambda leaf, new: leaf.at[target].set(new, mode="drop"), cohort.state.memory, memory
+    )
     return CohortUpdate(total, memory, norms)
 
 
 def _add_vector(total: Tree, vector: Tree, coefficients: Array, shape: Shape) -> Tree:
-    """Add a vector times its coefficient [runs], or times one coefficient for each model [models, runs], to the total."""
+    """Add a vector times its coefficient [runs], or times one coefficient for each model [models,
+    runs], to the total.
+    """
     if not shape.models:
         return trees.add_scaled(total, vector, coefficients, shape.axis)
-    return jax.tree.map(lambda t, v: t + jnp.einsum("mr,r...->rm...", coefficients, v, precision="highest"), total, vector)
+    return jax.tree.map(
+        lambda t, v: t + jnp.einsum("mr,r...->rm...", coefficients, v, precision="highest"),
+        total,
+        vector,
+    )
 
 
 def _add_lanes(total: Tree, vectors: Tree, coefficients: Array, shape: Shape) -> Tree:
     """Add the vectors of all lanes to the total; coefficients have the lanes in front."""
     if not shape.models:
-        scaled = jax.vmap(lambda v, c: trees.add_scaled(trees.zeros_like(v), v, c, shape.axis))(vectors, coefficients)
+        scaled = jax.vmap(lambda v, c: trees.add_scaled(trees.zeros_like(v), v, c, shape.axis))(
+            vectors, coefficients
+        )
         return jax.tree.map(lambda t, each_lane: t + each_lane.sum(0), total, scaled)
-    return jax.tree.map(lambda t, v: t + jnp.einsum("lmr,lr...->rm...", coefficients, v, precision="highest"), total, vectors)
+    return jax.tree.map(
+        lambda t, v: t + jnp.einsum("lmr,lr...->rm...", coefficients, v, precision="highest"),
+        total,
+        vectors,
+    )
 
 
 def _where_lane(condition: Array, a: Tree, b: Tree) -> Tree:
-    return jax.tree.map(lambda x, y: jnp.where(condition.reshape(-1, *(1,) * (x.ndim - 1)), x, y), a, b)
+    return jax.tree.map(
+        lambda x, y: jnp.where(condition.reshape(-1, *(1,) * (x.ndim - 1)), x, y), a, b
+    )
 
 
 def train_vectors(cohort: Cohort, slots: int) -> CohortUpdate:
@@ -298,7 +421,10 @@ def train_vectors(cohort: Cohort, slots: int) -> CohortUpdate:
         position = cohort.block.position[cohort.t, k]
         own = jax.tree.map(lambda leaf: leaf[position], memory)
         vector, own, norm = cohort.visit(k, own, cohort.block.returned[cohort.t, k])
-        return jax.tree.map(lambda leaf, new: leaf.at[position].set(new), memory, own), (vector, norm)
+        return jax.tree.map(lambda leaf, new: leaf.at[position].set(new), memory, own), (
+            vector,
+            norm,
+        )
 
     memory, (vectors, norms) = lax.scan(client, cohort.state.memory, jnp.arange(slots))
     return CohortUpdate(vectors, memory, norms)
@@ -308,7 +434,11 @@ def inner_products(vectors: Tree, axis: int) -> Array:
     """Gram matrix of stacked vectors, for each run. [K, K, runs]"""
 
     def one(leaf: Array) -> Array:
-        flat = leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) if axis == -1 else jnp.moveaxis(leaf.reshape(*leaf.shape[:2], -1), 1, -1)
+        flat = (
+            leaf.reshape(leaf.shape[0], -1, leaf.shape[-1])
+            if axis == -1
+            else jnp.moveaxis(leaf.reshape(*leaf.shape[:2], -1), 1, -1)
+        )
         return jnp.einsum("kdr,jdr->kjr", flat, flat, precision="highest")
 
     leaves = [one(leaf) for leaf in jax.tree.leaves(vectors)]
@@ -318,15 +448,22 @@ def inner_products(vectors: Tree, axis: int) -> Array:
 def weighted_sum(vectors: Tree, coefficients: Array, axis: int) -> Tree:
     """coefficients @ vectors, for each run."""
     sums = "kr,k...r->...r" if axis == -1 else "kr,kr...->r..."
-    return jax.tree.map(lambda leaf: jnp.einsum(sums, coefficients, leaf, precision="highest"), vectors)
+    return jax.tree.map(
+        lambda leaf: jnp.einsum(sums, coefficients, leaf, precision="highest"), vectors
+    )
 
 
 def move_model(
-    group: RuleGroup, states: tuple[Tree, Tree], vectors: tuple[Tree, Tree], signals: Signals, effort: Effort
+    group: RuleGroup,
+    states: tuple[Tree, Tree],
+    vectors: tuple[Tree, Tree],
+    signals: Signals,
+    effort: Effort,
 ) -> tuple[Tree, Tree, Tree]:
     """The step of one run: the rule decides the change, and the server moves the model along it.
 
-    `states` are those of rule and server, `vectors` the model and the sum of the clients' vectors. Returns the new model and states.
+    `states` are those of rule and server, `vectors` the model and the sum of the clients' vectors.
+    Returns the new model and states.
     """
     (rule, server), (model, total) = states, vectors
     change, rule = group.rule.step(rule, signals, effort, total)

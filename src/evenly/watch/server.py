@@ -43,35 +43,67 @@ def page() -> Page:
     ]
     block = data_block("figure", {"spec": chart(), "config": page_config(), "shapes": SHAPES})
     body = [element("main", None, *_places()), block, *(script(program) for program in programs)]
-    text = f"<!doctype html>\n{element('html', {'lang': 'en'}, element('head', None, *head), element('body', None, *body))}\n"
-    return Page(text, _policy(programs))
+    root = element(
+        "html", {"lang": "en"}, element("head", None, *head), element("body", None, *body)
+    )
+    return Page(f"<!doctype html>\n{root}\n", _policy(programs))
 
 
 def _places() -> list[Html]:
     """The elements that the script fills, in reading order."""
-    status = element("p", {"id": "status", "role": "status", "class": "lead"}, "Loading the state …")
+    status = element(
+        "p", {"id": "status", "role": "status", "class": "lead"}, "Loading the state …"
+    )
     bar = element("progress", {"id": "bar", "max": "1", "aria-labelledby": "far", "hidden": ""})
     far = element("p", {"id": "far", "class": "soft"})
-    report = element("p", {"id": "report", "hidden": ""}, element("a", {"href": "report", "class": "go"}, "Open the report"))
+    report = element(
+        "p",
+        {"id": "report", "hidden": ""},
+        element("a", {"href": "report", "class": "go"}, "Open the report"),
+    )
     part = _choice("part", "Partition")
     counts = element("dl", {"id": "runs", "class": "counts"})
     tools = element("div", {"class": "tools"}, _choice("metric", "Metric"))
-    figure = element("figure", None, element("div", {"id": "chart", "class": "chart"}), element("figcaption", {"id": "about"}))
+    figure = element(
+        "figure",
+        None,
+        element("div", {"id": "chart", "class": "chart"}),
+        element("figcaption", {"id": "about"}),
+    )
     head, rows = element("thead", {"id": "head"}), element("tbody", {"id": "rows"})
-    table = element("table", {"class": "methods"}, element("caption", {"id": "caption"}), head, rows)
-    details = [section("rounds", "Rounds", tools, figure), section("methods", "Methods so far", table)]
+    table = element(
+        "table", {"class": "methods"}, element("caption", {"id": "caption"}), head, rows
+    )
+    details = [
+        section("rounds", "Rounds", tools, figure),
+        section("methods", "Methods so far", table),
+    ]
     return [
-        element("noscript", None, element("p", None, "This page needs JavaScript to show an experiment.")),
+        element(
+            "noscript",
+            None,
+            element("p", None, "This page needs JavaScript to show an experiment."),
+        ),
         element("p", {"id": "kicker", "class": "kicker"}, "evenly watch"),
         element("h1", {"id": "name"}, "An experiment"),
-        status, report, bar, far, part, counts,
+        status,
+        report,
+        bar,
+        far,
+        part,
+        counts,
         element("div", {"id": "details", "hidden": ""}, *details),
-    ]  # fmt: skip
+    ]
 
 
 def _choice(name: str, title: str) -> Html:
     label = element("label", {"for": name}, title)
-    return element("p", {"class": "choice", "id": f"choose-{name}", "hidden": ""}, label, element("select", {"id": name}))
+    return element(
+        "p",
+        {"class": "choice", "id": f"choose-{name}", "hidden": ""},
+        label,
+        element("select", {"id": name}),
+    )
 
 
 TOOLTIP = [
@@ -83,8 +115,15 @@ TOOLTIP = [
 
 
 def chart() -> dict[str, Any]:
-    """The Vega-Lite chart: mean over seeds by round, and a band from the lowest to the highest seed. The script adds the data."""
-    y = {"field": "mean", "type": "quantitative", "scale": {"zero": False}, "axis": {"tickCount": 5, "title": None}}
+    """The Vega-Lite chart: mean over seeds by round, and a band from the lowest to the highest
+    seed. The script adds the data.
+    """
+    y = {
+        "field": "mean",
+        "type": "quantitative",
+        "scale": {"zero": False},
+        "axis": {"tickCount": 5, "title": None},
+    }
     x = {
         "field": "round", "type": "quantitative", "scale": {"nice": False, "zero": True},
         "axis": {"title": "Rounds of training", "tickMinStep": 1, "tickCount": 5, "format": ",d"},
@@ -101,25 +140,37 @@ def chart() -> dict[str, Any]:
         "data": {"name": "lines"},
         "encoding": {"x": x, "color": {"field": "method", "type": "nominal"}},
         "layer": [
-            {"mark": {"type": "area", "opacity": 0.16}, "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}}},
+            {
+                "mark": {"type": "area", "opacity": 0.16},
+                "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}},
+            },
             {"mark": {"type": "line", "strokeWidth": 2, "clip": True}, "encoding": {"y": y}},
             {
                 "transform": [{"filter": "datum.shaped"}],
                 "mark": {"type": "point", "filled": True, "size": 42, "opacity": 0.9},
                 "encoding": {"y": y, "shape": shape},
             },
-            {"params": [hit], "mark": {"type": "circle", "size": 260}, "encoding": {"y": y, "opacity": seen, "tooltip": TOOLTIP}},
+            {
+                "params": [hit],
+                "mark": {"type": "circle", "size": 260},
+                "encoding": {"y": y, "opacity": seen, "tooltip": TOOLTIP},
+            },
         ],
     }
 
 
 def _policy(programs: list[str]) -> str:
-    """A policy that allows our scripts and requests to our address only. Vega compiles expressions and sets styles."""
-    hashes = [base64.b64encode(hashlib.sha256(program.encode()).digest()).decode() for program in programs]
+    """A policy that allows our scripts and requests to our address only. Vega compiles expressions
+    and sets styles.
+    """
+    hashes = [
+        base64.b64encode(hashlib.sha256(program.encode()).digest()).decode() for program in programs
+    ]
     allowed = " ".join(f"'sha256-{found}'" for found in hashes)
     return (
-        f"default-src 'none'; script-src {allowed} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; script-src {allowed} 'unsafe-eval'; style-src 'unsafe-inline';"
+        " img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'"
     )
 
 
@@ -127,8 +178,9 @@ def _asset(name: str) -> str:
     return (resources.files("evenly.watch") / name).read_text(encoding="utf-8")
 
 
-# The server: read-only, on the loopback address, with a secret in the address. It has three addresses and serves no other files.
-# A web page that resolves a name to this machine is refused by the Host header, one that guesses the port lacks the secret.
+# The server: read-only, on the loopback address, with a secret in the address. It has three
+# addresses and serves no other files. A web page that resolves a name to this machine is refused by
+# the Host header, one that guesses the port lacks the secret.
 
 ADDRESS = "127.0.0.1"
 ALWAYS = {
@@ -139,8 +191,12 @@ ALWAYS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# The report has the same policy itself. The server sends it again, so that a report cannot ask for more.
-REPORT = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
+# The report has the same policy itself. The server sends it again, so that a report cannot ask for
+# more.
+REPORT = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline';"
+    " img-src data: blob:; base-uri 'none'"
+)
 NOTHING = "default-src 'none'"
 
 
@@ -155,12 +211,20 @@ class WatchServer(ThreadingHTTPServer):
 
 
 class Watch:
-    """A server that follows one folder, which may not exist yet. `serve` runs until `stop` or an interrupt."""
+    """A server that follows one folder, which may not exist yet. `serve` runs until `stop` or an
+    interrupt.
+    """
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         if folder.exists() and not folder.is_dir():
-            raise ValueError(f"{str(folder)!r} must be the folder of an experiment, but it is a file.")
-        self._state, self._lock, self._secret = WatchState(folder), Lock(), secrets.token_urlsafe(16)
+            raise ValueError(
+                f"{str(folder)!r} must be the folder of an experiment, but it is a file."
+            )
+        self._state, self._lock, self._secret = (
+            WatchState(folder),
+            Lock(),
+            secrets.token_urlsafe(16),
+        )
         self._server = WatchServer((ADDRESS, port), self._handler())
 
     @property
@@ -186,7 +250,11 @@ class Watch:
             site: The Sec-Fetch-Site header.
         """
         port = self._server.server_port
-        if host not in (f"{ADDRESS}:{port}", f"localhost:{port}") or site not in ("", "none", "same-origin"):
+        if host not in (f"{ADDRESS}:{port}", f"localhost:{port}") or site not in (
+            "",
+            "none",
+            "same-origin",
+        ):
             return _refusal(HTTPStatus.FORBIDDEN)
         path, _, query = target.partition("?")
         _, secret, *rest = [*path.split("/", 2), ""][:3]
@@ -194,7 +262,12 @@ class Watch:
             return _refusal(HTTPStatus.NOT_FOUND)
         match rest[0] if path.count("/") == 2 else None:
             case "":
-                return HTTPStatus.OK, "text/html; charset=utf-8", page().policy, page().text.encode()
+                return (
+                    HTTPStatus.OK,
+                    "text/html; charset=utf-8",
+                    page().policy,
+                    page().text.encode(),
+                )
             case "state":
                 return HTTPStatus.OK, "application/json", NOTHING, self._told(query)
             case "report":
@@ -222,9 +295,15 @@ class Watch:
             server_version, sys_version, protocol_version, timeout = "evenly", "", "HTTP/1.1", 30
 
             def do_GET(self) -> None:
-                status, kind, policy, content = answer(self.path, self.headers.get("Host", ""), self.headers.get("Sec-Fetch-Site", ""))
+                status, kind, policy, content = answer(
+                    self.path, self.headers.get("Host", ""), self.headers.get("Sec-Fetch-Site", "")
+                )
                 self.send_response(status)
-                for name, value in {**ALWAYS, "Content-Security-Policy": policy, "Content-Type": kind}.items():
+                for name, value in {
+                    **ALWAYS,
+                    "Content-Security-Policy": policy,
+                    "Content-Type": kind,
+                }.items():
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()

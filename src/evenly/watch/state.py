@@ -18,7 +18,12 @@ from evenly.report.values import SPLIT_WORDS, format_value
 
 # The records of a live file, combined: progress of each run and values of each method.
 
-CLIENT_TITLES = {"average": "average accuracy (%)", "worst10": "worst 10 % (%)", "variance": "variance (%²)", "loss": "loss"}
+CLIENT_TITLES = {
+    "average": "average accuracy (%)",
+    "worst10": "worst 10 % (%)",
+    "variance": "variance (%²)",
+    "loss": "loss",
+}
 RECENT = 0.25  # share of the time so far from which the pace is taken
 
 
@@ -38,7 +43,10 @@ class LiveRun:
         self.head, told = records[0], records[1:]
         self.runs = [(label, seed) for label, seed in self.head["runs"]]
         self.labels = list(dict.fromkeys(label for label, _ in self.runs))
-        self.points: dict[str, dict[int, dict[int, dict[str, float]]]] = {label: {} for label in self.labels}  # label -> round -> seed
+        # label -> round -> seed
+        self.points: dict[str, dict[int, dict[int, dict[str, float]]]] = {
+            label: {} for label in self.labels
+        }
         self._begun, self._failed, self._progress = set(), set(), []
         self.end, self.error, self.last = "", "", self.head["time"]
         for record in told:
@@ -47,7 +55,12 @@ class LiveRun:
 
     def _take(self, record: dict[str, Any]) -> None:
         if "round" in record and record["label"] in self.points:
-            values = {f"{split}:{m}": v for split, each in record["values"].items() for m, v in each.items() if _has_title(split, m)}
+            values = {
+                f"{split}:{m}": v
+                for split, each in record["values"].items()
+                for m, v in each.items()
+                if _has_title(split, m)
+            }
             self.points[record["label"]].setdefault(record["round"], {})[record["seed"]] = values
         elif "done" in record:
             self._progress.append((record["time"], record["done"], record["total"]))
@@ -70,20 +83,32 @@ class LiveRun:
         time, done, total = self._progress[-1]
         since = time - RECENT * (time - self.head["time"])
         before = next((p for p in reversed(self._progress) if p[0] <= since), self._progress[0])
-        return (total - done) * (time - before[0]) / (done - before[1]) if done > before[1] else None
+        return (
+            (total - done) * (time - before[0]) / (done - before[1]) if done > before[1] else None
+        )
 
     def state(self, label: str, seed: int, *, over: bool) -> str:
-        """The state of a run: finished, failed, running or waiting. With `over`, a running one is stopped."""
+        """The state of a run: finished, failed, running or waiting. With `over`, a running one is
+        stopped.
+        """
         if seed in self.points[label].get(self.head["rounds"], {}):
             return "finished"
         if (label, seed) in self._failed:
             return "failed"
-        seen = (label, seed) in self._begun or any(seed in seeds for seeds in self.points[label].values())
+        seen = (label, seed) in self._begun or any(
+            seed in seeds for seeds in self.points[label].values()
+        )
         return ("stopped" if over else "running") if seen else "waiting"
 
     def metrics(self) -> dict[str, str]:
         """`split:metric` -> title, for all metrics with values."""
-        seen = dict.fromkeys(m for rounds in self.points.values() for seeds in rounds.values() for values in seeds.values() for m in values)
+        seen = dict.fromkeys(
+            m
+            for rounds in self.points.values()
+            for seeds in rounds.values()
+            for values in seeds.values()
+            for m in values
+        )
         return {name: title_of(*name.split(":")) for name in _order(list(seen))}
 
     def values(self, label: str, metric: str) -> Iterator[tuple[int, Values]]:
@@ -95,8 +120,12 @@ class LiveRun:
 
 
 def _has_title(split: str, metric: str) -> bool:
-    """Whether a metric has a title. Metrics of later versions and of plugins have none and are not shown."""
-    return (metric in CLIENT_TITLES or metric in EVERY_METRIC) and (split == CENTRAL or split in SPLIT_WORDS)
+    """Whether a metric has a title. Metrics of later versions and of plugins have none and are not
+    shown.
+    """
+    return (metric in CLIENT_TITLES or metric in EVERY_METRIC) and (
+        split == CENTRAL or split in SPLIT_WORDS
+    )
 
 
 def title_of(split: str, metric: str) -> str:
@@ -113,25 +142,38 @@ def format_metric(value: float, metric: str) -> str:
 
 
 def _order(metrics: list[str]) -> list[str]:
-    """Metrics in the order of the page: clients' metrics, then group metrics, then those of the central test set."""
+    """Metrics in the order of the page: clients' metrics, then group metrics, then those of the
+    central test set.
+    """
     order = [*CLIENT_TITLES, *EVERY_METRIC]
-    return sorted(metrics, key=lambda name: (name.startswith(CENTRAL), order.index(name.partition(":")[2])))
+    return sorted(
+        metrics, key=lambda name: (name.startswith(CENTRAL), order.index(name.partition(":")[2]))
+    )
 
 
-# Reading live files and other files of a folder: plain files inside it only, with every record checked.
+# Reading live files and other files of a folder: plain files inside it only, with every record
+# checked.
 
 LATEST = 1e11  # seconds, in the year 5138: a time beyond is none
 RUN = list[Any]  # a label and a seed
 HEAD = {
-    "live": int, "time": float, "pid": int, "host": str, "name": str, "data": str, "rounds": int, "splits": list[str], "runs": list[RUN],
+    "live": int, "time": float, "pid": int, "host": str, "name": str, "data": str, "rounds": int,
+    "splits": list[str], "runs": list[RUN],
 }  # fmt: skip
 NOTE = {
-    "time": float, "label": str, "seed": int, "round": int, "values": dict[str, dict[str, float]], "done": int, "total": int,
-    "started": list[RUN], "failed": list[RUN], "error": str, "end": str,
+    "time": float, "label": str, "seed": int, "round": int, "values": dict[str, dict[str, float]],
+    "done": int, "total": int, "started": list[RUN], "failed": list[RUN], "error": str, "end": str,
 }  # fmt: skip
 LARGEST = 2**53  # whole numbers beyond are not exact as floating-point numbers
 MOST = 1e300  # a value beyond is none
-TOGETHER = ({"label", "seed", "round", "values"}, {"done", "total"}, {"started"}, {"failed"}, {"end"})  # what a note is about
+# what a note is about
+TOGETHER = (
+    {"label", "seed", "round", "values"},
+    {"done", "total"},
+    {"started"},
+    {"failed"},
+    {"end"},
+)
 
 
 def open_inside(folder: Path, path: Path) -> IO[bytes]:
@@ -158,7 +200,9 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
 
 
 class Tail:
-    """The records of a live file. Each call reads only the lines that were added; an incomplete last line is not read."""
+    """The records of a live file. Each call reads only the lines that were added; an incomplete
+    last line is not read.
+    """
 
     def __init__(self, folder: Path, path: Path) -> None:
         self.folder, self.path = folder, path
@@ -179,11 +223,17 @@ class Tail:
         self._offset += len(whole)
         for line in whole.splitlines():
             self._take(_parse(line))
-        return self._records if self._records and self._records[0].get("live") == LIVE_FORMAT else []
+        return (
+            self._records if self._records and self._records[0].get("live") == LIVE_FORMAT else []
+        )
 
     def _take(self, record: dict[str, Any] | None) -> None:
         """Add a valid record. The first record must be a head."""
-        if record is not None and (self._records or is_head(record)) and (not self._records or is_note(record)):
+        if (
+            record is not None
+            and (self._records or is_head(record))
+            and (not self._records or is_note(record))
+        ):
             self._records.append(record)
 
     def _continue(self, file: int) -> None:
@@ -246,13 +296,18 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 def _finite(values: Any) -> Any:
     if not isinstance(values, dict):
         return values
-    return {name: value for name, value in values.items() if not fits(value, float) or (abs(value) < MOST and isfinite(value))}
+    return {
+        name: value
+        for name, value in values.items()
+        if not fits(value, float) or (abs(value) < MOST and isfinite(value))
+    }
 
 
 # The state for the page: progress, a table, and the lines of one chart.
 
 STATES = ("finished", "running", "waiting", "stopped", "failed")
-OF_CLIENTS, OF_GROUPS = ("average", "worst10", "variance"), ("accuracy", "eod_abs", "spd_abs")  # the table's columns, where known
+# the table's columns, where known
+OF_CLIENTS, OF_GROUPS = ("average", "worst10", "variance"), ("accuracy", "eod_abs", "spd_abs")
 
 
 class WatchState:
@@ -268,25 +323,37 @@ class WatchState:
         self._folded: dict[str, tuple[int, float, LiveRun]] = {}
 
     def look(self, part: str = "", metric: str = "", seen: str = "") -> dict[str, Any]:
-        """The state as plain data. `seen` is the version of the lines that the page has; they are not sent again."""
+        """The state as plain data. `seen` is the version of the lines that the page has; they are
+        not sent again.
+        """
         found = {name: self._found(name, path) for name, path in self._parts().items()}
         begun = {name: one for name, one in found.items() if one}
         chosen = part if part in begun else _latest(begun)
         status, sentence = self._status(found)
         told: dict[str, Any] = {
-            "title": self._title(begun.get(chosen)), "folder": str(self.folder),
-            "status": status, "sentence": sentence, "now": time.time(), "report": self._report(begun),
-            "parts": {name: _stage(one) for name, one in found.items()} if len(found) > 1 else {}, "part": chosen,
-            "progress": _progress(found),
+            "title": self._title(begun.get(chosen)), "folder": str(self.folder), "status": status,
+            "sentence": sentence, "now": time.time(), "report": self._report(begun),
+            "parts": {name: _stage(one) for name, one in found.items()} if len(found) > 1 else {},
+            "part": chosen, "progress": _progress(found),
         }  # fmt: skip
-        return told | (_details(begun[chosen], metric, seen, over=status != "running") if chosen in begun else {})
+        return told | (
+            _details(begun[chosen], metric, seen, over=status != "running")
+            if chosen in begun
+            else {}
+        )
 
     def _parts(self) -> dict[str, Path]:
         cells = read_object(self.folder, "plan.json").get("cells")
         if isinstance(cells, dict) and cells:
             return {name: self.folder / "cells" / slug(name) / LIVE_FILE for name in cells}
-        inside = [] if (self.folder / LIVE_FILE).exists() else [*self.folder.glob(f"*/{LIVE_FILE}"), *self.folder.glob(f"*/*/{LIVE_FILE}")]
-        return {path.parent.relative_to(self.folder).as_posix(): path for path in sorted(inside)} or {"": self.folder / LIVE_FILE}
+        inside = (
+            []
+            if (self.folder / LIVE_FILE).exists()
+            else [*self.folder.glob(f"*/{LIVE_FILE}"), *self.folder.glob(f"*/*/{LIVE_FILE}")]
+        )
+        return {
+            path.parent.relative_to(self.folder).as_posix(): path for path in sorted(inside)
+        } or {"": self.folder / LIVE_FILE}
 
     def _found(self, name: str, path: Path) -> LiveRun | None:
         tail = self._tails.setdefault(name, Tail(self.folder, path))
@@ -300,37 +367,76 @@ class WatchState:
         return found
 
     def _status(self, parts: dict[str, LiveRun | None]) -> tuple[str, str]:
-        """A word for the state of the experiment, and a sentence that says what happens and what the user can do."""
+        """A word for the state of the experiment, and a sentence that says what happens and what
+        the user can do.
+        """
         begun = {name: one for name, one in parts.items() if one}
         if not begun:
             if self._report(begun):
                 return "finished", "This experiment is finished."
             begins = "is being trained" if (self.folder / "plan.json").exists() else "has begun"
-            return "waiting", f"Nothing {begins} in {self.folder} yet. This page updates when training starts."
+            return (
+                "waiting",
+                f"Nothing {begins} in {self.folder} yet. This page updates when training starts.",
+            )
         last = begun[name := _latest(begun)]
         if not last.end and is_running(self._tails[name].path):
-            begins = "The first round is under way." if self._deployed() else "Loading data and compiling."
+            begins = (
+                "The first round is under way."
+                if self._deployed()
+                else "Loading data and compiling."
+            )
             return "running", "Training." if last.done[0] or any(last.points.values()) else begins
-        if last.end == "finished" and all(one and one.end == "finished" for one in parts.values()) and self._report(begun):
+        if (
+            last.end == "finished"
+            and all(one and one.end == "finished" for one in parts.values())
+            and self._report(begun)
+        ):
             return "finished", "This experiment is finished."
         if last.end == "finished" and _alive(last):
             over = len(begun) == len(parts)
-            return "running", "Training is done; the results are being written." if over else "The next partition is being prepared."
+            return (
+                "running",
+                (
+                    "Training is done; the results are being written."
+                    if over
+                    else "The next partition is being prepared."
+                ),
+            )
         return self._interruption(last)
 
     def _interruption(self, last: LiveRun) -> tuple[str, str]:
         """The state of an experiment that ended too early: why, and how to resume it."""
         again = self._again()
         if last.end == "failed":
-            return "failed", f"Training failed: {last.error} Finished results are stored. When the cause is fixed, continue with {again}."
+            return (
+                "failed",
+                (
+                    f"Training failed: {last.error} Finished results are stored. When the cause is"
+                    f" fixed, continue with {again}."
+                ),
+            )
         if last.end == "stopped":
-            return "stopped", f"Training was stopped. Finished results are stored; continue with {again}."
+            return (
+                "stopped",
+                f"Training was stopped. Finished results are stored; continue with {again}.",
+            )
         since = time.strftime("%H:%M:%S on %d %B", time.localtime(last.last))
-        return "gone", f"No progress since {since}: the process has ended. Finished results are stored; continue with {again}."
+        return (
+            "gone",
+            (
+                f"No progress since {since}: the process has ended. Finished results are stored;"
+                f" continue with {again}."
+            ),
+        )
 
     def _again(self) -> str:
         """How to resume: a deployment needs its server, other experiments a command."""
-        return "starting the server again with this folder" if self._deployed() else f"`evenly resume {shlex.quote(str(self.folder))}`"
+        return (
+            "starting the server again with this folder"
+            if self._deployed()
+            else f"`evenly resume {shlex.quote(str(self.folder))}`"
+        )
 
     def _deployed(self) -> bool:
         return "deployment" in read_object(self.folder, "plan.json")
@@ -338,7 +444,11 @@ class WatchState:
     def _title(self, found: LiveRun | None) -> str:
         """The title in run.json, the name in the plan, or the name of the folder."""
         title = read_object(self.folder, "run.json").get("title")
-        return str(title if isinstance(title, str) and title else (found.head["name"] if found else self.folder.resolve().name))
+        return str(
+            title
+            if isinstance(title, str) and title
+            else (found.head["name"] if found else self.folder.resolve().name)
+        )
 
     def _report(self, begun: dict[str, LiveRun]) -> bool:
         """Whether there is a report of this execution."""
@@ -351,7 +461,9 @@ class WatchState:
 
 
 def _alive(found: LiveRun) -> bool:
-    """Whether the process that wrote a file is running. Its number may have been reused, which affects a sentence only."""
+    """Whether the process that wrote a file is running. Its number may have been reused, which
+    affects a sentence only.
+    """
     if found.head["host"] != socket.gethostname():
         return False
     try:
@@ -373,16 +485,32 @@ def _latest(begun: dict[str, LiveRun]) -> str:
 
 
 def _progress(parts: dict[str, LiveRun | None]) -> dict[str, Any]:
-    """Finished and total rounds. Parts that have not started count as long as the last one that has."""
+    """Finished and total rounds. Parts that have not started count as long as the last one that
+    has.
+    """
     begun = [one for one in parts.values() if one]
-    done, total = (sum(counts) for counts in zip(*(one.done for one in begun), strict=True)) if begun else (0, 0)
+    done, total = (
+        (sum(counts) for counts in zip(*(one.done for one in begun), strict=True))
+        if begun
+        else (0, 0)
+    )
     waiting = len(parts) - len(begun)
     each = begun[-1].done[1] if begun else 0
     lefts = [left for one in begun if not one.end and (left := one.left()) is not None]
     began = min((one.head["time"] for one in begun), default=None)
     pace = _pace(begun[-1]) if begun else None
-    left = None if not lefts and not (waiting and pace) else sum(lefts) + (waiting * each * pace if waiting and pace else 0.0)
-    return {"done": done, "total": total + waiting * each, "left": left, "began": began, "last": max((o.last for o in begun), default=None)}
+    left = (
+        None
+        if not lefts and not (waiting and pace)
+        else sum(lefts) + (waiting * each * pace if waiting and pace else 0.0)
+    )
+    return {
+        "done": done,
+        "total": total + waiting * each,
+        "left": left,
+        "began": began,
+        "last": max((o.last for o in begun), default=None),
+    }
 
 
 def _pace(found: LiveRun) -> float | None:
@@ -396,26 +524,47 @@ def _details(found: LiveRun, metric: str, seen: str, *, over: bool) -> dict[str,
     version = f"{found.head['time']}:{found.last}:{metric}"
     states = [found.state(label, seed, over=over) for label, seed in found.runs]
     told = {
-        "data": found.head["data"], "rounds": found.head["rounds"], "metrics": metrics, "metric": metric, "version": version,
+        "data": found.head["data"], "rounds": found.head["rounds"], "metrics": metrics,
+        "metric": metric, "version": version,
         "runs": {state: states.count(state) for state in STATES},
-        "columns": (columns := _columns(metrics)), "methods": [_method(found, label, list(columns), over=over) for label in found.labels],
+        "columns": (columns := _columns(metrics)),
+        "methods": [_method(found, label, list(columns), over=over) for label in found.labels],
     }  # fmt: skip
-    return told if version == seen else told | {"lines": [row for label in found.labels for row in _line(found, label, metric)]}
+    return (
+        told
+        if version == seen
+        else told
+        | {"lines": [row for label in found.labels for row in _line(found, label, metric)]}
+    )
 
 
 def _columns(metrics: dict[str, str]) -> dict[str, str]:
-    """Metrics of the table: clients' metrics, and group metrics on the central test set if there is one."""
+    """Metrics of the table: clients' metrics, and group metrics on the central test set if there is
+    one.
+    """
     split = CENTRAL if any(m.startswith(CENTRAL) for m in metrics) else ""
-    return {m: title for m, title in metrics.items() if m.endswith(OF_CLIENTS) or (m.startswith(split) and m.endswith(OF_GROUPS))}
+    return {
+        m: title
+        for m, title in metrics.items()
+        if m.endswith(OF_CLIENTS) or (m.startswith(split) and m.endswith(OF_GROUPS))
+    }
 
 
 def _method(found: LiveRun, label: str, metrics: list[str], *, over: bool) -> dict[str, Any]:
     """A row of the table: each metric after the last evaluated round."""
     seeds = [seed for name, seed in found.runs if name == label]
     stages = [found.state(label, seed, over=over) for seed in seeds]
-    last = {m: list(found.values(label, m))[-1] for m in metrics if any(True for _ in found.values(label, m))}
+    last = {
+        m: list(found.values(label, m))[-1]
+        for m in metrics
+        if any(True for _ in found.values(label, m))
+    }
     values = {
-        m: {"text": format_metric(v.mean, m), "seeds": v.seeds, "span": f"{format_metric(v.low, m)} to {format_metric(v.high, m)}"}
+        m: {
+            "text": format_metric(v.mean, m),
+            "seeds": v.seeds,
+            "span": f"{format_metric(v.low, m)} to {format_metric(v.high, m)}",
+        }
         for m, (_, v) in last.items()
     }
     at = max((done for done, _ in last.values()), default=0)
@@ -431,8 +580,14 @@ def _method(found: LiveRun, label: str, metrics: list[str], *, over: bool) -> di
 def _line(found: LiveRun, label: str, metric: str) -> list[dict[str, Any]]:
     return [
         {
-            "method": label, "round": done, "mean": v.mean, "low": v.low, "high": v.high,
-            "span": f"{format_metric(v.low, metric)} to {format_metric(v.high, metric)}" if v.seeds > 1 else "one",
+            "method": label,
+            "round": done,
+            "mean": v.mean,
+            "low": v.low,
+            "high": v.high,
+            "span": f"{format_metric(v.low, metric)} to {format_metric(v.high, metric)}"
+            if v.seeds > 1
+            else "one",
         }
         for done, v in found.values(label, metric)
-    ]  # fmt: skip
+    ]

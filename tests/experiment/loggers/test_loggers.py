@@ -1,4 +1,6 @@
-"""Loggers: what they were told can be read back, a run that goes on doubles nothing, and one that fails disturbs nobody."""
+"""Loggers: what they were told can be read back, a run that goes on doubles nothing, and one that
+fails disturbs nobody.
+"""
 
 import json
 import struct
@@ -19,12 +21,21 @@ from evenly.experiment.loggers import logging_to, path_of
 from evenly.experiment.observe import Point, RunId
 
 LABEL = "q-fedavg(q=1)"
-PARAMS = {"experiment": "paper/test", "data": "tiny", "method": "q-fedavg", "method.q": 1.0, "method.list": [1, 2], "seed": 0}
+PARAMS = {
+    "experiment": "paper/test",
+    "data": "tiny",
+    "method": "q-fedavg",
+    "method.q": 1.0,
+    "method.list": [1, 2],
+    "seed": 0,
+}
 
 
 def point(done: int, seed: int = 0, label: str = LABEL) -> Point:
     values = {"test": {"average": 50.0 + done, "worst10": 12.5}, "central": {"eod_abs": 0.25}}
-    return Point(RunId("paper/test", label, seed), done, 20, values, {**PARAMS, "seed": seed, "label": label})
+    return Point(
+        RunId("paper/test", label, seed), done, 20, values, {**PARAMS, "seed": seed, "label": label}
+    )
 
 
 def log_all(name: str, folder: Path, points: Sequence[Point]) -> None:
@@ -53,7 +64,9 @@ def events(path: Path) -> list[tuple[int, str, float]]:
         (size,) = struct.unpack("<Q", data[:8])
         event = Event.FromString(data[12 : 12 + size])
         found += [
-            (event.step, value.tag, value.simple_value) for value in event.summary.value if value.WhichOneof("value") == "simple_value"
+            (event.step, value.tag, value.simple_value)
+            for value in event.summary.value
+            if value.WhichOneof("value") == "simple_value"
         ]
         data = data[16 + size :]
     return found
@@ -62,15 +75,27 @@ def events(path: Path) -> list[tuple[int, str, float]]:
 def test_tensorboard_holds_every_point_once(tmp_path: Path):
     go_on("tensorboard", tmp_path)
     for seed in (0, 1):
-        (file,) = (tmp_path / "logs" / "tensorboard" / "paper" / "test" / LABEL / f"seed-{seed}").glob("events.out.tfevents.*")
+        (file,) = (
+            tmp_path / "logs" / "tensorboard" / "paper" / "test" / LABEL / f"seed-{seed}"
+        ).glob("events.out.tfevents.*")
         found = events(file)
-        assert [(step, value) for step, tag, value in found if tag == "test/average"] == [(0, 50.0), (10, 60.0), (20, 70.0)]
-        assert [(step, value) for step, tag, value in found if tag == "central/eod_abs"] == [(0, 0.25), (10, 0.25), (20, 0.25)]
+        assert [(step, value) for step, tag, value in found if tag == "test/average"] == [
+            (0, 50.0),
+            (10, 60.0),
+            (20, 70.0),
+        ]
+        assert [(step, value) for step, tag, value in found if tag == "central/eod_abs"] == [
+            (0, 0.25),
+            (10, 0.25),
+            (20, 0.25),
+        ]
         assert b"method.q" in file.read_bytes(), "the settings are there"
 
 
 @pytest.mark.filterwarnings("ignore")  # the database library warns of its own future
-def test_mlflow_holds_every_point_once_with_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_mlflow_holds_every_point_once_with_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     from mlflow.tracking import MlflowClient
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -85,12 +110,20 @@ def test_mlflow_holds_every_point_once_with_the_settings(tmp_path: Path, monkeyp
         history = client.get_metric_history(run.info.run_id, "test/average")
         assert [(one.step, one.value) for one in history] == [(0, 50.0), (10, 60.0), (20, 70.0)]
         assert run.info.status == "FINISHED"
-        assert {"method.q": "1.0", "method.list": "[1, 2]", "data": "tiny"}.items() <= run.data.params.items()
-    assert [path.name for path in tmp_path.iterdir()] == ["out"], "nothing is left where the user happens to be"
+        assert {
+            "method.q": "1.0",
+            "method.list": "[1, 2]",
+            "data": "tiny",
+        }.items() <= run.data.params.items()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], (
+        "nothing is left where the user happens to be"
+    )
 
 
 def records(path: Path) -> list[Any]:
-    """What a W&B file holds: after seven bytes, records of a checksum, a length, a kind and as many bytes, in blocks of 32 KiB."""
+    """What a W&B file holds: after seven bytes, records of a checksum, a length, a kind and as many
+    bytes, in blocks of 32 KiB.
+    """
     Record = import_module("wandb.proto.wandb_internal_pb2").Record
     data, at, begun, found = path.read_bytes(), 7, b"", []
     while at < len(data):
@@ -110,11 +143,16 @@ def records(path: Path) -> list[Any]:
 
 
 def written(path: Path) -> list[Any]:
-    """The same once it is whole: W&B writes in a process of its own, which on a loaded machine comes later."""
+    """The same once it is whole: W&B writes in a process of its own, which on a loaded machine
+    comes later.
+    """
     until = time.monotonic() + 30
     while True:
         found = records(path)
-        if any(record.WhichOneof("record_type") == "exit" for record in found) or time.monotonic() > until:
+        if (
+            any(record.WhichOneof("record_type") == "exit" for record in found)
+            or time.monotonic() > until
+        ):
             return found
         time.sleep(0.2)
 
@@ -129,7 +167,11 @@ def test_wandb_offline_holds_every_point_once(tmp_path: Path, monkeypatch: pytes
         steps = []
         for record in written(file):
             if record.WhichOneof("record_type") == "history":
-                steps += [item.value_json for item in record.history.item if (item.key or item.nested_key[0]) == "test/average"]
+                steps += [
+                    item.value_json
+                    for item in record.history.item
+                    if (item.key or item.nested_key[0]) == "test/average"
+                ]
             elif record.WhichOneof("record_type") == "run":
                 names.add(record.run.display_name)
                 assert record.run.run_group == "paper/test"
@@ -150,23 +192,48 @@ def test_a_command_logs_where_it_is_asked_to_and_nowhere_else(tmp_path: Path):
         "--sampling",
         "uniform(clients=2)",
     ]
-    found = CliRunner().invoke(app, ["compare", *data, "--evaluate-every", "10", "--log", "tensorboard", "--out", str(tmp_path), "--json"])
+    found = CliRunner().invoke(
+        app,
+        [
+            "compare",
+            *data,
+            "--evaluate-every",
+            "10",
+            "--log",
+            "tensorboard",
+            "--out",
+            str(tmp_path),
+            "--json",
+        ],
+    )
     assert found.exit_code == 0, found.output
     (file,) = (tmp_path / "logs").rglob("events.out.tfevents.*")
     rows = json.loads(found.stdout)["rows"]
-    wanted = {r["round"]: r["value"] for r in rows if (r["level"], r["split"], r["metric"]) == ("model", "test", "average")}
-    assert {step: value for step, tag, value in events(file) if tag == "test/average"} == pytest.approx(wanted)
+    wanted = {
+        r["round"]: r["value"]
+        for r in rows
+        if (r["level"], r["split"], r["metric"]) == ("model", "test", "average")
+    }
+    assert {
+        step: value for step, tag, value in events(file) if tag == "test/average"
+    } == pytest.approx(wanted)
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["tensorboard"]
-    refused = CliRunner().invoke(app, ["compare", *data, "--log", "tensorbord", "--out", str(tmp_path / "none")])
+    refused = CliRunner().invoke(
+        app, ["compare", *data, "--log", "tensorbord", "--out", str(tmp_path / "none")]
+    )
     assert refused.exit_code == 2
     assert "Did you mean 'tensorboard'?" in refused.output
     assert not (tmp_path / "none").exists()
 
 
-def test_a_missing_package_is_named_with_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_package_is_named_with_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.delitem(sys.modules, "tensorboardX", raising=False)
     monkeypatch.setattr("evenly.experiment.loggers.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"needs the package tensorboardX, .*pip install 'evenly\[logging\]'"):
+    with pytest.raises(
+        ValueError, match=r"needs the package tensorboardX, .*pip install 'evenly\[logging\]'"
+    ):
         log_all("tensorboard", tmp_path, [])
 
 
@@ -209,10 +276,14 @@ def test_a_logger_that_fails_is_given_up_with_one_sentence(caplog: pytest.LogCap
         for done in range(50):
             log(point(done))
     assert backend.logged == [0, 1]
-    assert [r.message for r in caplog.records] == ["Logging to mlflow stopped (ConnectionError: the server is gone). Training continues."]
+    assert [r.message for r in caplog.records] == [
+        "Logging to mlflow stopped (ConnectionError: the server is gone). Training continues."
+    ]
 
 
-def test_a_logger_that_hangs_is_not_waited_for(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+def test_a_logger_that_hangs_is_not_waited_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(loggers, "PATIENCE", 0.1)
     backend, began = Backend(hangs_at=1), time.monotonic()
     with loggers.in_background("wandb", backend) as log:
@@ -237,6 +308,9 @@ def test_everything_is_logged_before_the_end_and_an_interrupt_is_told():
 
 
 def test_folders_of_runs_are_safe_and_differ():
-    paths = [path_of(point(0, label=label)) for label in ("a/b", "a_b", "..", "a<b", "x" * 300, "x" * 301, LABEL)]
+    paths = [
+        path_of(point(0, label=label))
+        for label in ("a/b", "a_b", "..", "a<b", "x" * 300, "x" * 301, LABEL)
+    ]
     assert len({str(path) for path in paths}) == len(paths)
     assert all(len(path.parts) == 4 and ".." not in path.parts for path in paths)

@@ -1,4 +1,5 @@
-"""Log evaluations to TensorBoard, MLflow or Weights & Biases. Each run is one run there, and the step is the round.
+"""Log evaluations to TensorBoard, MLflow or Weights & Biases. Each run is one run there, and the
+step is the round.
 
 A thread of its own sends the points, so a slow server never delays training. If a logger fails,
 evenly prints one warning and training continues. `to_tensorboard`, `to_mlflow` and `to_wandb` are
@@ -29,7 +30,9 @@ class Backend(Protocol):
     """A system to log to. One thread uses it."""
 
     def log(self, point: Point) -> None: ...
-    def close(self, *, finished: bool) -> None: ...  # runs that have not come to their end are marked as stopped, or go on
+
+    # runs that have not come to their end are marked as stopped, or go on
+    def close(self, *, finished: bool) -> None: ...
 
 
 class _Worker:
@@ -55,7 +58,10 @@ class _Worker:
             self._thread.join(PATIENCE)
         if self._thread.is_alive():
             self._failed = True
-            warn(f"Logging to {self._name} did not respond; {self._points.qsize()} points were not logged. The results are complete.")
+            warn(
+                f"Logging to {self._name} did not respond; {self._points.qsize()} points were not"
+                " logged. The results are complete."
+            )
 
     def _work(self) -> None:
         try:
@@ -65,7 +71,10 @@ class _Worker:
             self._backend.close(finished=point)
         except Exception as error:  # a server that is gone, a disk that is full: training goes on
             self._failed = True
-            warn(f"Logging to {self._name} stopped ({type(error).__name__}: {_first_line(error)}). Training continues.")
+            warn(
+                f"Logging to {self._name} stopped ({type(error).__name__}: {_first_line(error)})."
+                " Training continues."
+            )
 
 
 @contextmanager
@@ -88,19 +97,32 @@ def _first_line(error: Exception) -> str:
 
 
 def key_of(point: Point, folder: Path) -> str:
-    """An identifier of a run: the same for the same settings in the same folder, so that a resumed run is found again."""
-    told = json.dumps([str(folder.resolve()), *point.run, point.params], sort_keys=True, default=str)
+    """An identifier of a run: the same for the same settings in the same folder, so that a resumed
+    run is found again.
+    """
+    told = json.dumps(
+        [str(folder.resolve()), *point.run, point.params], sort_keys=True, default=str
+    )
     return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 
 def metrics_of(point: Point) -> dict[str, float]:
     """`split/metric` -> value. Loggers group metrics by the part before the slash."""
-    return {f"{split}/{metric}": value for split, each in point.values.items() for metric, value in each.items()}
+    return {
+        f"{split}/{metric}": value
+        for split, each in point.values.items()
+        for metric, value in each.items()
+    }
 
 
 def params_of(point: Point) -> dict[str, str | int | float | bool]:
-    """Settings as loggers accept them: numbers, text and booleans. Other values become JSON text."""
-    return {name: value if isinstance(value, bool | int | float | str) else json.dumps(value) for name, value in point.params.items()}
+    """Settings as loggers accept them: numbers, text and booleans. Other values become
+    JSON text.
+    """
+    return {
+        name: value if isinstance(value, bool | int | float | str) else json.dumps(value)
+        for name, value in point.params.items()
+    }
 
 
 def path_of(point: Point) -> Path:
@@ -110,18 +132,34 @@ def path_of(point: Point) -> Path:
     >>> path_of(Point(RunId("test", "q-fedavg(q=1)", 0), 0, 1, {}, {})).as_posix()
     'test/q-fedavg(q=1)/seed-0'
     """
-    return Path(*(_safe(part) for part in point.run.experiment.split("/") if part), _safe(point.run.label), f"seed-{point.run.seed}")
+    return Path(
+        *(_safe(part) for part in point.run.experiment.split("/") if part),
+        _safe(point.run.label),
+        f"seed-{point.run.seed}",
+    )
 
 
 def _safe(name: str) -> str:
     kept = re.sub(r"[^\w.,=()+\[\] -]+", "_", name)[:100]
-    return kept if kept == name and name.strip(".") else f"{kept.strip('.')}-{zlib.crc32(name.encode()):08x}"
+    return (
+        kept
+        if kept == name and name.strip(".")
+        else f"{kept.strip('.')}-{zlib.crc32(name.encode()):08x}"
+    )
 
 
 # The loggers by name: module and class, and the package that they need.
 
-LOGGERS = {"tensorboard": ("to_tensorboard", "ToTensorBoard"), "mlflow": ("to_mlflow", "ToMLflow"), "wandb": ("to_wandb", "ToWandb")}
-PACKAGES = {"tensorboard": ("tensorboardX", "tensorboardX"), "mlflow": ("mlflow", "mlflow-skinny"), "wandb": ("wandb", "wandb")}
+LOGGERS = {
+    "tensorboard": ("to_tensorboard", "ToTensorBoard"),
+    "mlflow": ("to_mlflow", "ToMLflow"),
+    "wandb": ("to_wandb", "ToWandb"),
+}
+PACKAGES = {
+    "tensorboard": ("tensorboardX", "tensorboardX"),
+    "mlflow": ("mlflow", "mlflow-skinny"),
+    "wandb": ("wandb", "wandb"),
+}
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -132,8 +170,8 @@ def check_loggers(names: Sequence[str]) -> None:
         module, package = PACKAGES[name]
         if module not in sys.modules and find_spec(module) is None:
             raise ValueError(
-                f"Logging to {name} needs the package {package}, which is not installed. Install it with "
-                "`pip install 'evenly[logging]'`, or leave --log out."
+                f"Logging to {name} needs the package {package}, which is not installed. Install it"
+                " with `pip install 'evenly[logging]'`, or leave --log out."
             )
 
 
@@ -151,7 +189,9 @@ def logging_to(names: Sequence[str], folder: Path) -> Iterator[Log | None]:
     check_loggers(names)
     with ExitStack() as stack:
         backends = {name: _backend(name, folder / "logs" / name) for name in dict.fromkeys(names)}
-        logs = [stack.enter_context(in_background(name, backend)) for name, backend in backends.items()]
+        logs = [
+            stack.enter_context(in_background(name, backend)) for name, backend in backends.items()
+        ]
 
         def log(point: Point) -> None:
             for one in logs:

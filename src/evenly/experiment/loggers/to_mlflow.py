@@ -32,14 +32,19 @@ class ToMLflow:
         self._own = not os.environ.get("MLFLOW_TRACKING_URI")
         if self._own:
             folder.mkdir(parents=True, exist_ok=True)
-            logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it would tell of every table it makes
-        self._client = MlflowClient(f"sqlite:///{folder.resolve() / 'mlflow.db'}" if self._own else None)
+            # it would tell of every table it makes
+            logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+        self._client = MlflowClient(
+            f"sqlite:///{folder.resolve() / 'mlflow.db'}" if self._own else None
+        )
 
     def log(self, point: Point) -> None:
         run = self._runs.get(point.run) or self._begun(point)
         now = int(1000 * time.time())
         if point.round > run.last:
-            found = [Metric(name, value, now, point.round) for name, value in metrics_of(point).items()]
+            found = [
+                Metric(name, value, now, point.round) for name, value in metrics_of(point).items()
+            ]
             self._client.log_batch(run.id, metrics=found)
         if point.round == point.rounds:
             self._client.set_terminated(run.id, "FINISHED")
@@ -50,15 +55,24 @@ class ToMLflow:
             self._client.set_terminated(run.id, "FINISHED" if finished else "KILLED")
 
     def _begun(self, point: Point) -> _Run:
-        experiment, key = self._experiment(f"evenly/{point.run.experiment}"), key_of(point, self._folder)
+        experiment, key = (
+            self._experiment(f"evenly/{point.run.experiment}"),
+            key_of(point, self._folder),
+        )
         known = self._client.search_runs([experiment], f"tags.`{TAG}` = '{key}'", max_results=1)
         if known:
-            run = _Run(known[0].info.run_id, self._last(known[0].info.run_id, list(known[0].data.metrics)))
+            run = _Run(
+                known[0].info.run_id, self._last(known[0].info.run_id, list(known[0].data.metrics))
+            )
             self._client.update_run(run.id, status="RUNNING")
         else:
             name = f"{point.run.label} seed {point.run.seed}"
-            run = _Run(self._client.create_run(experiment, tags={TAG: key}, run_name=name).info.run_id, -1)
-            self._client.log_batch(run.id, params=[Param(name, str(value)) for name, value in params_of(point).items()])
+            run = _Run(
+                self._client.create_run(experiment, tags={TAG: key}, run_name=name).info.run_id, -1
+            )
+            self._client.log_batch(
+                run.id, params=[Param(name, str(value)) for name, value in params_of(point).items()]
+            )
         self._runs[point.run] = run
         return run
 
@@ -66,8 +80,16 @@ class ToMLflow:
         known = self._client.get_experiment_by_name(name)
         if known:
             return known.experiment_id
-        place = (self._folder.resolve() / "artifacts").as_uri() if self._own else None  # else it would be where we happen to be
+        # else it would be where we happen to be
+        place = (self._folder.resolve() / "artifacts").as_uri() if self._own else None
         return self._client.create_experiment(name, artifact_location=place)
 
     def _last(self, run: str, metrics: list[str]) -> int:
-        return max((one.step for name in metrics[:1] for one in self._client.get_metric_history(run, name)), default=-1)
+        return max(
+            (
+                one.step
+                for name in metrics[:1]
+                for one in self._client.get_metric_history(run, name)
+            ),
+            default=-1,
+        )

@@ -38,6 +38,7 @@ class ToTensorBoard:
             old.unlink()
         writer: Any = SummaryWriter(str(path))
         self._writers[point.run] = writer
-        for summary in hparams(params_of(point), dict.fromkeys(metrics, 0.0)):  # settings, for the page that compares them
+        # settings, for the page that compares them
+        for summary in hparams(params_of(point), dict.fromkeys(metrics, 0.0)):
             writer.file_writer.add_summary(summary)
         return writer

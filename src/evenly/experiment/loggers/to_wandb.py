@@ -1,4 +1,5 @@
-"""Log to Weights & Biases: online if the user is logged in, or to files in logs/wandb with WANDB_MODE=offline.
+"""Log to Weights & Biases: online if the user is logged in, or to files in logs/wandb with
+WANDB_MODE=offline.
 
 A resumed run keeps its identifier. Online, existing steps are not logged again. Offline, files are
 written anew with all points, and files of earlier attempts are removed.
@@ -20,7 +21,10 @@ class ToWandb:
 
     def __init__(self, folder: Path) -> None:
         if not os.environ.get("WANDB_MODE") and not wandb.api.api_key:
-            raise ValueError("Logging to wandb needs a login or WANDB_MODE=offline. Run `wandb login`, or set WANDB_MODE=offline.")
+            raise ValueError(
+                "Logging to wandb needs a login or WANDB_MODE=offline. Run `wandb login`, or set"
+                " WANDB_MODE=offline."
+            )
         self._folder, self._runs = folder, dict[RunId, Any]()
 
     def log(self, point: Point) -> None:
@@ -48,6 +52,12 @@ class ToWandb:
             dir=str(self._folder),
             resume="allow",
             reinit="create_new",
-            settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, x_disable_meta=True, disable_git=True),
+            settings=wandb.Settings(
+                silent=True,
+                console="off",
+                x_disable_stats=True,
+                x_disable_meta=True,
+                disable_git=True,
+            ),
         )
         return run

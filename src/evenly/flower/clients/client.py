@@ -29,15 +29,16 @@ class RoundConfig(NamedTuple):
     model_seed: int
     group: int | None  # the client's model, where the server knows or drew it
     row_weights: np.ndarray | None  # [groups, labels]
-    coefficient: np.ndarray | None  # a number, or one for each of several models; None: the server weighs what it is sent
+    # a number, or one for each of several models; None: the server weighs what it is sent
+    coefficient: np.ndarray | None
 
 
 def told(config: Mapping[str, Any]) -> RoundConfig:
     """Parse the config of a message."""
     if wire.METHOD not in config:
         raise ValueError(
-            f"This client needs the method in the message's config, but there is no {wire.METHOD!r}. "
-            "Use evenly.flower.strategy on the server, or train by hand."
+            "This client needs the method in the message's config, but there is no"
+            f" {wire.METHOD!r}. Use evenly.flower.strategy on the server, or train by hand."
         )
     return RoundConfig(
         algorithm=_algorithm(str(config[wire.METHOD])),
@@ -57,7 +58,9 @@ def _algorithm(notation: str) -> Algorithm:
 
 
 def weighted_rows(now: RoundConfig, client: ClientData) -> ClientRows:
-    """Training rows with their weights: those of the data, of local reweighing, and of the server."""
+    """Training rows with their weights: those of the data, of local reweighing, and of
+    the server.
+    """
     rows, prepare = client.train, now.algorithm.prepare
     weight = rows.weight
     if prepare is not None:
@@ -67,10 +70,12 @@ def weighted_rows(now: RoundConfig, client: ClientData) -> ClientRows:
     return rows._replace(weight=weight)
 
 
-# The second half of a two-phase round at a client: what leaves it is its coefficient times its update.
+# The second half of a two-phase round at a client: what leaves it is its coefficient times its
+# update.
 #
-# The server sees the sum of these. What nobody learns among a model's arrays, such as PyTorch's `running_mean` and
-# `num_batches_tracked`, goes the same way, but is no part of the update's length.
+# The server sees the sum of these. What nobody learns among a model's arrays, such as PyTorch's
+# `running_mean` and `num_batches_tracked`, goes the same way, but is no part of the update's
+# length.
 
 
 def scale(vector: Tree, coefficient: np.ndarray) -> ArrayRecord:
@@ -85,7 +90,9 @@ def scale(vector: Tree, coefficient: np.ndarray) -> ArrayRecord:
 
 
 def scaling_metrics(now: RoundConfig, vector: Tree) -> Metrics:
-    """Metrics of the second half of a two-phase round: the coefficient, and the length of the update if the method needs it."""
+    """Metrics of the second half of a two-phase round: the coefficient, and the length of the
+    update if the method needs it.
+    """
     metrics: Metrics = {}
     wire.put(metrics, wire.COEFFICIENT, now.coefficient)
     if "square_norm" in now.algorithm.needs:
@@ -94,22 +101,34 @@ def scaling_metrics(now: RoundConfig, vector: Tree) -> Metrics:
 
 
 def reply(message: Message, trained: ArrayRecord, metrics: Metrics) -> Message:
-    """Reply to a train message with the trained model or, in two-phase rounds, with coefficient times update."""
+    """Reply to a train message with the trained model or, in two-phase rounds, with coefficient
+    times update.
+    """
     config = next(iter(message.content.config_records.values()), {})
     if wire.COEFFICIENT in config:
         now = told(config)
         assert now.coefficient is not None
         vector = _update(now, trained, next(iter(message.content.array_records.values())))
-        trained, metrics = scale(vector, now.coefficient), {**metrics, **scaling_metrics(now, vector)}
-    return Message(RecordDict({wire.ARRAYS: trained, wire.METRICS: MetricRecord(metrics)}), reply_to=message)
+        trained, metrics = (
+            scale(vector, now.coefficient),
+            {**metrics, **scaling_metrics(now, vector)},
+        )
+    return Message(
+        RecordDict({wire.ARRAYS: trained, wire.METRICS: MetricRecord(metrics)}), reply_to=message
+    )
 
 
 def _update(now: RoundConfig, trained: ArrayRecord, received: ArrayRecord) -> dict[str, np.ndarray]:
-    """Trained minus received model, or the client's own of several; places of edges stay as they are."""
+    """Trained minus received model, or the client's own of several; places of edges stay as they
+    are.
+    """
     if now.algorithm.network is not None:
         return {name: wire.read(array) for name, array in trained.items()}
     prefix = "" if now.group is None else wire.prefix_of(now.group)
-    return {name: wire.read(array) - wire.read(received[prefix + name]) for name, array in trained.items()}
+    return {
+        name: wire.read(array) - wire.read(received[prefix + name])
+        for name, array in trained.items()
+    }
 
 
 def _times(vector: Tree, coefficient: np.ndarray) -> Tree:
@@ -118,14 +137,17 @@ def _times(vector: Tree, coefficient: np.ndarray) -> Tree:
 
 def _square_norm(vector: Tree) -> float:
     leaves = zip(wire.names_of(vector), wire.leaves_of(vector), strict=True)
-    learned = [leaf for name, leaf in leaves if leaf.dtype.kind == "f" and not wire.is_statistic(name)]
+    learned = [
+        leaf for name, leaf in leaves if leaf.dtype.kind == "f" and not wire.is_statistic(name)
+    ]
     return float(sum(np.sum(np.square(leaf, dtype=np.float64)) for leaf in learned))
 
 
-# A ready Flower client: what it answers is the same in every framework; how it looks at a model and trains it is the engine's.
+# A ready Flower client: what it answers is the same in every framework; how it looks at a model and
+# trains it is the engine's.
 #
-# Models are trees of arrays. What a method lets a client keep, such as Ditto's personal model, stays in the node's own state and never
-# leaves it.
+# Models are trees of arrays. What a method lets a client keep, such as Ditto's personal model,
+# stays in the node's own state and never leaves it.
 
 MEMORY, FIRST = "evenly-memory", "evenly-first"  # in the node's own state
 
@@ -135,11 +157,19 @@ class Engine(Protocol):
 
     @property
     def reduction(self) -> str: ...  # "mean" or "sum": how losses become one number
-    def form(self, now: RoundConfig, client: ClientData) -> Tree: ...  # a model, or the shapes of one
+
+    # a model, or the shapes of one
+    def form(self, now: RoundConfig, client: ClientData) -> Tree: ...
     def look(self, now: RoundConfig, model: Tree) -> Look: ...
     def penalty(self, now: RoundConfig, model: Tree) -> float: ...
-    def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int: ...  # E2FL's choice by how sure mixtures are
-    def train(self, now: RoundConfig, client: ClientData, received: Tree, memory: Tree) -> tuple[Tree, Tree]: ...  # vector, memory
+
+    # E2FL's choice by how sure mixtures are
+    def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int: ...
+
+    # vector, memory
+    def train(
+        self, now: RoundConfig, client: ClientData, received: Tree, memory: Tree
+    ) -> tuple[Tree, Tree]: ...
 
 
 class Visit(NamedTuple):
@@ -161,7 +191,8 @@ def client_app(source: Source, engine: Engine) -> ClientApp:
     @ready.query("census")
     def census(message: Message, context: Context) -> Message:
         client = client_from(source, context)
-        if wire.ARRAYS in message.content:  # methods whose clients keep a model of their own introduce the first one here
+        # methods whose clients keep a model of their own introduce the first one here
+        if wire.ARRAYS in message.content:
             context.state[FIRST] = message.content[wire.ARRAYS]
         return Message(census_reply(client), reply_to=message)
 
@@ -177,25 +208,37 @@ def client_app(source: Source, engine: Engine) -> ClientApp:
     def evaluate(message: Message, context: Context) -> Message:
         visit = arrive(message, context)
         own = visit.config.algorithm.work.deploy(visit.model, _memory(visit, context))
-        return _reply(message, rows.evaluation_metrics(visit.client, engine.look(visit.config, own)) | _choice(visit))
+        return _reply(
+            message,
+            rows.evaluation_metrics(visit.client, engine.look(visit.config, own)) | _choice(visit),
+        )
 
     return ready
 
 
 def _train(engine: Engine, message: Message, context: Context, visit: Visit) -> Message:
-    """Train, keep the client's memory, and reply with the model, or in a two-phase round with coefficient times update."""
+    """Train, keep the client's memory, and reply with the model, or in a two-phase round with
+    coefficient times update.
+    """
     vector, memory = engine.train(visit.config, visit.client, visit.model, _memory(visit, context))
     if jax.tree.leaves(memory):
         context.state[MEMORY] = wire.to_arrays(memory)
     if visit.config.coefficient is None:
-        return _reply(message, _signals(engine, visit), {wire.ARRAYS: _trained_record(visit, vector)})
+        return _reply(
+            message, _signals(engine, visit), {wire.ARRAYS: _trained_record(visit, vector)}
+        )
     metrics = {wire.EXAMPLES: visit.client.train.size} | scaling_metrics(visit.config, vector)
     return _reply(message, metrics, {wire.ARRAYS: scale(vector, visit.config.coefficient)})
 
 
 def census_reply(client: ClientData) -> RecordDict:
     """Reply to the census: counts of rows, and names of labels and groups."""
-    return RecordDict({wire.ABOUT: ConfigRecord(rows.about(client)), wire.METRICS: MetricRecord(rows.census(client))})
+    return RecordDict(
+        {
+            wire.ABOUT: ConfigRecord(rows.about(client)),
+            wire.METRICS: MetricRecord(rows.census(client)),
+        }
+    )
 
 
 def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
@@ -203,13 +246,18 @@ def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
     config, arrays = message.content.get(wire.CONFIG), message.content.get(wire.ARRAYS)
     if not isinstance(config, ConfigRecord) or not isinstance(arrays, ArrayRecord):
         given = ", ".join(map(repr, message.content))
-        raise ValueError(f"The message must hold a config record {wire.CONFIG!r} and an array record {wire.ARRAYS!r}, got {given}.")
+        raise ValueError(
+            f"The message must hold a config record {wire.CONFIG!r} and an array record"
+            f" {wire.ARRAYS!r}, got {given}."
+        )
     offered = message.content.get(wire.OFFERED, arrays)
     assert isinstance(offered, ArrayRecord)
     now = told(config)
     form = engine.form(now, client)
     models, served = _models(offered, form), _models(arrays, form)
-    choice = now.group if now.group is not None or not models else _choose(engine, now, models, client)
+    choice = (
+        now.group if now.group is not None or not models else _choose(engine, now, models, client)
+    )
     model = wire.from_arrays(arrays, form) if choice is None or not served else served[choice]
     return Visit(now, client, model, choice)
 
@@ -227,14 +275,19 @@ def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: Client
     assert isinstance(rule, Several)
     if rule.inference != "lowest-loss":
         return engine.surest(now, models, client)
-    losses = [float(engine.look(now, model)(client.train).losses.mean()) + engine.penalty(now, model) for model in models]
+    losses = [
+        float(engine.look(now, model)(client.train).losses.mean()) + engine.penalty(now, model)
+        for model in models
+    ]
     return int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
 
 
 def _signals(engine: Engine, visit: Visit) -> Metrics:
     now, model = visit.config, visit.model
     look, penalty = engine.look(now, model), engine.penalty(now, model)
-    return rows.signals(visit.client, now.algorithm.needs, look, penalty=penalty, reduction=engine.reduction) | _choice(visit)
+    return rows.signals(
+        visit.client, now.algorithm.needs, look, penalty=penalty, reduction=engine.reduction
+    ) | _choice(visit)
 
 
 def _choice(visit: Visit) -> Metrics:
@@ -242,7 +295,9 @@ def _choice(visit: Visit) -> Metrics:
 
 
 def _memory(visit: Visit, context: Context) -> Tree:
-    """The client's memory; before it trained, the work's memory of the initial model or of the first model it receives."""
+    """The client's memory; before it trained, the work's memory of the initial model or of the
+    first model it receives.
+    """
     first = visit.config.algorithm.work.remember(visit.model)
     if not jax.tree.leaves(first):
         return first
@@ -254,13 +309,21 @@ def _memory(visit: Visit, context: Context) -> Tree:
 
 
 def _trained_record(visit: Visit, vector: Tree) -> ArrayRecord:
-    """Record of the trained model; for methods that rank edges, the places of all edges as integers."""
+    """Record of the trained model; for methods that rank edges, the places of all edges as
+    integers.
+    """
     if visit.config.algorithm.network is None:
-        return wire.to_arrays(jax.tree.map(lambda m, v: np.asarray(m) + np.asarray(v), visit.model, vector))
+        return wire.to_arrays(
+            jax.tree.map(lambda m, v: np.asarray(m) + np.asarray(v), visit.model, vector)
+        )
     whole = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(vector))
     # NaN has no whole number: sent as it is, the server sees that training broke.
-    return wire.to_arrays(jax.tree.map(lambda places: np.asarray(places, np.int32), vector) if whole else vector)
+    return wire.to_arrays(
+        jax.tree.map(lambda places: np.asarray(places, np.int32), vector) if whole else vector
+    )
 
 
 def _reply(message: Message, metrics: Metrics, more: dict[str, Any] | None = None) -> Message:
-    return Message(RecordDict({**(more or {}), wire.METRICS: MetricRecord(metrics)}), reply_to=message)
+    return Message(
+        RecordDict({**(more or {}), wire.METRICS: MetricRecord(metrics)}), reply_to=message
+    )

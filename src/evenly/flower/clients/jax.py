@@ -1,9 +1,11 @@
-"""A ready Flower client for an evenly task: it trains on the simulator's own batches, with the work that the method asks for.
+"""A ready Flower client for an evenly task: it trains on the simulator's own batches, with the work
+that the method asks for.
 
     app = evenly.flower.clients.jax.app(federation, task)
 
-The client is the one that `partition-id` in the node's config names, or the one whose own data the app is given. Batches have one
-shape, whatever the client, so that every function is compiled once in a process.
+The client is the one that `partition-id` in the node's config names, or the one whose own data the
+app is given. Batches have one shape, whatever the client, so that every function is compiled once
+in a process.
 """
 
 from functools import lru_cache, partial
@@ -17,7 +19,15 @@ from flwr.clientapp import ClientApp
 from evenly import trees
 from evenly.data.federation import Shard
 from evenly.flower.clients.client import RoundConfig, client_app, weighted_rows
-from evenly.flower.clients.rows import PADDING, ClientData, ClientRows, Look, RowOutcomes, Source, batches_of
+from evenly.flower.clients.rows import (
+    PADDING,
+    ClientData,
+    ClientRows,
+    Look,
+    RowOutcomes,
+    Source,
+    batches_of,
+)
 from evenly.models.task import skeleton
 from evenly.parts.groups import chooser
 from evenly.parts.ranking import DIGIT, Ballot, Supernetwork
@@ -28,16 +38,22 @@ CHUNK = 256  # rows read at a time
 
 
 def app(source: Source, task: Task) -> ClientApp:
-    """ClientApp for a JAX task. `source` is a Federation, the data of one client, or a function from the context to it."""
+    """ClientApp for a JAX task. `source` is a Federation, the data of one client, or a function
+    from the context to it.
+    """
     return client_app(source, JaxEngine(task))
 
 
 class JaxEngine:
-    """Trains and evaluates models of one task, or of the frozen network for methods that rank edges."""
+    """Trains and evaluates models of one task, or of the frozen network for methods that rank
+    edges.
+    """
 
     def __init__(self, task: Task) -> None:
         self.reduction = task.reduction
-        self._network = lru_cache(maxsize=8)(lambda algorithm, seed: _network(task, algorithm, seed))
+        self._network = lru_cache(maxsize=8)(
+            lambda algorithm, seed: _network(task, algorithm, seed)
+        )
 
     def task(self, now: RoundConfig) -> Task:
         return self._network(now.algorithm, now.model_seed)
@@ -66,10 +82,14 @@ class JaxEngine:
         task, rule = self.task(now), now.algorithm.rule
         assert isinstance(task, Supernetwork)  # only orders of edges have masks to be mixed
         assert isinstance(rule, Several)
-        masks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(task.masks(model) for model in models))
+        masks = jax.tree.map(
+            lambda *leaves: jnp.stack(leaves), *(task.masks(model) for model in models)
+        )
         return int(_choose(rule.inference, task, masks, first_rows(client.train, MOST_ROWS)))
 
-    def train(self, now: RoundConfig, client: ClientData, received: Tree, memory: Tree) -> tuple[Tree, Tree]:
+    def train(
+        self, now: RoundConfig, client: ClientData, received: Tree, memory: Tree
+    ) -> tuple[Tree, Tree]:
         """Return the vector to send and the memory to keep, after the batches of this round."""
         task, work, rows = self.task(now), now.algorithm.work, weighted_rows(now, client)
         local = _start(work, task, received, memory)

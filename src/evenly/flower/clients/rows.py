@@ -22,14 +22,17 @@ class ClientRows(NamedTuple):
     x: np.ndarray
     y: np.ndarray  # label numbers
     group: np.ndarray  # group numbers; all 0 where there are none
-    weight: np.ndarray  # how much each row counts in the client's loss, 1 unless the data say otherwise
+    # how much each row counts in the client's loss, 1 unless the data say otherwise
+    weight: np.ndarray
 
     @property
     def size(self) -> int:
         return len(self.y)
 
 
-NO_ROWS = ClientRows(np.zeros((0, 1)), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
+NO_ROWS = ClientRows(
+    np.zeros((0, 1)), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32)
+)
 
 
 class ClientData(NamedTuple):
@@ -72,7 +75,10 @@ def rows(x: Any, y: Any, group: Any = None, weight: Any = None) -> ClientRows:
     group = np.zeros(len(y), np.int32) if group is None else np.asarray(group, np.int32)
     weight = np.ones(len(y), np.float32) if weight is None else np.asarray(weight, np.float32)
     lengths = {"x": len(x), "y": len(y), "group": len(group), "weight": len(weight)}
-    require(len(set(lengths.values())) == 1, f"All arrays must have one entry per row, got lengths {lengths}.")
+    require(
+        len(set(lengths.values())) == 1,
+        f"All arrays must have one entry per row, got lengths {lengths}.",
+    )
     return ClientRows(x, y, group, weight)
 
 
@@ -80,18 +86,28 @@ def client_of(federation: Federation, number: int) -> ClientData:
     """Data of the client with this number, from 0."""
     require(
         0 <= number < federation.clients,
-        f"The federation has clients 0 to {federation.clients - 1}, got {number}. Check partition-id in the node's config.",
+        f"The federation has clients 0 to {federation.clients - 1}, got {number}. Check"
+        " partition-id in the node's config.",
     )
-    weight = np.ones(len(federation.y), np.float32) if federation.weight is None else federation.weight
+    weight = (
+        np.ones(len(federation.y), np.float32) if federation.weight is None else federation.weight
+    )
     parts = []
     for split in SPLITS:
         own = federation.split(split).of(number)
         parts.append(rows(federation.x[own], federation.y[own], federation.group[own], weight[own]))
     return ClientData(
-        *parts, labels=federation.labels, groups=federation.groups, unprivileged=federation.unprivileged, favourable=federation.favourable,
-        number=number, name=federation.names[number],
-        client_group=None if federation.client_group is None else int(federation.client_group[number]),
-    )  # fmt: skip
+        *parts,
+        labels=federation.labels,
+        groups=federation.groups,
+        unprivileged=federation.unprivileged,
+        favourable=federation.favourable,
+        number=number,
+        name=federation.names[number],
+        client_group=None
+        if federation.client_group is None
+        else int(federation.client_group[number]),
+    )
 
 
 def client_from(source: Source, context: Any) -> ClientData:
@@ -107,31 +123,49 @@ def partition(node_config: Mapping[str, Any]) -> int:
     """Number of a node's client, from its config."""
     if "partition-id" not in node_config:
         raise ValueError(
-            'A node takes its client from "partition-id" in its config, which is missing. Start the SuperNode with '
-            '--node-config "partition-id=0 num-partitions=10", or give the app the client\'s own data.'
+            'A node takes its client from "partition-id" in its config, which is missing. Start the'
+            ' SuperNode with --node-config "partition-id=0 num-partitions=10", or give the app the'
+            " client's own data."
         )
     return int(node_config["partition-id"])
 
 
 # The simulator's own batches, for a client elsewhere.
 #
-# Batches are drawn by (seed, round, client) and by nothing else, so a client that knows those three visits its rows in the very order
-# in which a simulation would have visited them.
+# Batches are drawn by (seed, round, client) and by nothing else, so a client that knows those three
+# visits its rows in the very order in which a simulation would have visited them.
 
 PADDING = -1
 
 
 def batches(
-    seed: int, server_round: int, client: int, rows: int, *, epochs: int = 1, size: int = 10, shuffle: bool = True, max_steps: int = 0
+    seed: int,
+    server_round: int,
+    client: int,
+    rows: int,
+    *,
+    epochs: int = 1,
+    size: int = 10,
+    shuffle: bool = True,
+    max_steps: int = 0,
 ) -> np.ndarray:
-    """Numbers of a client's training rows in each batch, the same as in the simulator. Short batches end with -1. int32 [steps, size]
+    """Numbers of a client's training rows in each batch, the same as in the simulator. Short
+    batches end with -1. int32 [steps, size]
 
-    Rounds count from 1, as Flower's do, and rows from 0 in the order in which the client holds them.
+    Rounds count from 1, as Flower's do, and rows from 0 in the order in which the client holds
+    them.
     """
     require(server_round >= 1, f"server_round must be at least 1, got {server_round}.")
     require(rows >= 1, f"Client {client} has no training rows, so there are no batches.")
     generator = Draws(seed, "batches").at(server_round - 1, client) if shuffle else None
-    return drawn(np.arange(rows, dtype=np.int32), size, epochs=epochs, shuffle=generator, padding=PADDING, most=max_steps or None)
+    return drawn(
+        np.arange(rows, dtype=np.int32),
+        size,
+        epochs=epochs,
+        shuffle=generator,
+        padding=PADDING,
+        most=max_steps or None,
+    )
 
 
 def batches_of(work: Work, seed: int, server_round: int, client: int, rows: int) -> np.ndarray:
@@ -179,8 +213,17 @@ def about(client: ClientData) -> dict[str, Any]:
     }
 
 
-def signals(client: ClientData, needs: frozenset[str], look: Look, *, penalty: float = 0.0, reduction: str = "mean") -> Metrics:
-    """Signals of the received model on all training rows, or on validation rows for `valid_table`. All rows count equally."""
+def signals(
+    client: ClientData,
+    needs: frozenset[str],
+    look: Look,
+    *,
+    penalty: float = 0.0,
+    reduction: str = "mean",
+) -> Metrics:
+    """Signals of the received model on all training rows, or on validation rows for `valid_table`.
+    All rows count equally.
+    """
     rows = client.train
     found: Metrics = {wire.EXAMPLES: rows.size}
     if "unprivileged" in needs:
@@ -188,7 +231,15 @@ def signals(client: ClientData, needs: frozenset[str], look: Look, *, penalty: f
     if "valid_table" in needs:
         wire.put(found, wire.VALID_TABLE, outcomes(client, client.valid, look))
     if needs & LOOKS:
-        found |= signals_from_outcomes(look(rows), rows.y, rows.group, needs, shape=client.shape, penalty=penalty, reduction=reduction)
+        found |= signals_from_outcomes(
+            look(rows),
+            rows.y,
+            rows.group,
+            needs,
+            shape=client.shape,
+            penalty=penalty,
+            reduction=reduction,
+        )
     return found
 
 
@@ -217,7 +268,9 @@ def signals_from_outcomes(
 
 
 def evaluation_metrics(client: ClientData, look: Look) -> Metrics:
-    """Counts and mean losses on test rows and, with prefix train- or valid-, on the others; no loss without rows."""
+    """Counts and mean losses on test rows and, with prefix train- or valid-, on the others; no loss
+    without rows.
+    """
     found: Metrics = {}
     for split in SPLITS:
         own, prefix = client.splits[split], "" if split == "test" else f"{split}-"
@@ -238,7 +291,9 @@ def _outcomes_of(own: ClientRows, look: Look) -> RowOutcomes:
     return look(own) if own.size else RowOutcomes(np.zeros(0), np.zeros(0, np.int64))
 
 
-def table(y: np.ndarray, group: np.ndarray, outcome: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+def table(
+    y: np.ndarray, group: np.ndarray, outcome: np.ndarray, shape: tuple[int, int]
+) -> np.ndarray:
     """Counts of rows by group, label and outcome. [groups, labels, labels]"""
     counts = np.zeros((*shape, shape[1]), np.int64)
     np.add.at(counts, (group, y, outcome), 1)

@@ -1,11 +1,12 @@
-"""Flower clients in scikit-learn: linear classifiers that learn by partial_fit (SGDClassifier) or go on from where they were
-(LogisticRegression with warm_start).
+"""Flower clients in scikit-learn: linear classifiers that learn by partial_fit (SGDClassifier) or
+go on from where they were (LogisticRegression with warm_start).
 
-    app = evenly.flower.clients.sklearn.app(lambda: SGDClassifier(loss="log_loss", learning_rate="constant", eta0=0.01), federation)
+    make = lambda: SGDClassifier(loss="log_loss", learning_rate="constant", eta0=0.01)
+    app = evenly.flower.clients.sklearn.app(make, federation)
 
-A model is the estimator's coefficients and intercepts. Estimators train in their own way, with their own step size: of a method's
-local work only the epochs and the weights of rows apply. Give SGDClassifier a constant learning rate; its default schedule would
-begin anew in every round.
+A model is the estimator's coefficients and intercepts. Estimators train in their own way, with
+their own step size: of a method's local work only the epochs and the weights of rows apply. Give
+SGDClassifier a constant learning rate; its default schedule would begin anew in every round.
 """
 
 import warnings
@@ -58,27 +59,40 @@ def arrays(estimator: Estimator) -> ArrayRecord:
 
 
 def measure(
-    estimator: Estimator, x: Any, y: Any, group: Any = None, needs: Iterable[str] = ("loss",), *, labels: int = 2, groups: int = 1,
-    unprivileged: Iterable[int] = (0,), valid: tuple[Any, Any, Any] | None = None,
+    estimator: Estimator, x: Any, y: Any, group: Any = None, needs: Iterable[str] = ("loss",), *,
+    labels: int = 2, groups: int = 1, unprivileged: Iterable[int] = (0,),
+    valid: tuple[Any, Any, Any] | None = None,
 ) -> Metrics:  # fmt: skip
-    """Metrics of the received model that a method needs; call it before training. `valid` are x, y and group of held-out rows, for
-    methods that need them."""
+    """Metrics of the received model that a method needs; call it before training. `valid` are x, y
+    and group of held-out rows, for methods that need them.
+    """
     own, needs = rows(x, y, group), frozenset(needs)
-    require(valid is not None or "valid_table" not in needs, "measure needs held-out rows for valid_table: pass valid=(x, y, group).")
+    require(
+        valid is not None or "valid_table" not in needs,
+        "measure needs held-out rows for valid_table: pass valid=(x, y, group).",
+    )
     found: Metrics = {wire.EXAMPLES: own.size}
     if "unprivileged" in needs:
         found[wire.UNPRIVILEGED] = int(np.isin(own.group, list(unprivileged)).sum())
     if valid is not None and "valid_table" in needs:
         held_out = rows(*valid) if len(valid[1]) else NO_ROWS
         outcome = _outcomes_of(estimator, held_out).outcome if held_out.size else held_out.y
-        wire.put(found, wire.VALID_TABLE, table(held_out.y, held_out.group, outcome, (groups, labels)))
+        wire.put(
+            found, wire.VALID_TABLE, table(held_out.y, held_out.group, outcome, (groups, labels))
+        )
     return found | (
-        signals_from_outcomes(_outcomes_of(estimator, own), own.y, own.group, needs, shape=(groups, labels)) if needs & LOOKS else {}
+        signals_from_outcomes(
+            _outcomes_of(estimator, own), own.y, own.group, needs, shape=(groups, labels)
+        )
+        if needs & LOOKS
+        else {}
     )
 
 
 def train(estimator: Estimator, x: Any, y: Any, *, epochs: int = 1, weight: Any = None) -> None:
-    """Continue training for some epochs of `partial_fit`, or iterations of a solver with warm start."""
+    """Continue training for some epochs of `partial_fit`, or iterations of a solver with warm
+    start.
+    """
     x, y = np.asarray(x, np.float64), np.asarray(y)
     weight = None if weight is None else np.asarray(weight, np.float64)
     if hasattr(estimator, "partial_fit"):
@@ -86,8 +100,15 @@ def train(estimator: Estimator, x: Any, y: Any, *, epochs: int = 1, weight: Any 
             estimator.partial_fit(x, y, sample_weight=weight)
         return
     name, missing = type(estimator).__name__, sorted(set(estimator.classes_) - set(y))
-    require(getattr(estimator, "warm_start", False), f"{name} must continue from the received model. Create it with warm_start=True.")
-    require(not missing, f"{name} needs rows of every label, and this client has none of {missing}. Use SGDClassifier, which does not.")
+    require(
+        getattr(estimator, "warm_start", False),
+        f"{name} must continue from the received model. Create it with warm_start=True.",
+    )
+    require(
+        not missing,
+        f"{name} needs rows of every label, and this client has none of {missing}. Use"
+        " SGDClassifier, which does not.",
+    )
     estimator.set_params(max_iter=epochs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few iterations are not meant to converge
@@ -95,12 +116,16 @@ def train(estimator: Estimator, x: Any, y: Any, *, epochs: int = 1, weight: Any 
 
 
 def reply(message: Message, estimator: Estimator, metrics: Metrics) -> Message:
-    """Reply to a train message: the trained model or, in two-phase rounds, coefficient times update; and the metrics."""
+    """Reply to a train message: the trained model or, in two-phase rounds, coefficient times
+    update; and the metrics.
+    """
     return client_reply(message, arrays(estimator), metrics)
 
 
 def app(make_estimator: Callable[[], Estimator], source: Source) -> ClientApp:
-    """ClientApp for an estimator. `source` is a Federation, the data of one client, or a function from the context to it."""
+    """ClientApp for an estimator. `source` is a Federation, the data of one client, or a function
+    from the context to it.
+    """
     return client_app(source, SklearnEngine(make_estimator))
 
 
@@ -124,15 +149,21 @@ class SklearnEngine:
         return 0.0
 
     def surest(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
-        raise ValueError(f"{now.algorithm.label}: edges of a scikit-learn model cannot be ranked. Use PyTorch or JAX clients.")
+        raise ValueError(
+            f"{now.algorithm.label}: edges of a scikit-learn model cannot be ranked. Use PyTorch or"
+            " JAX clients."
+        )
 
-    def train(self, now: RoundConfig, client: ClientData, received: State, memory: Any) -> tuple[State, Any]:
+    def train(
+        self, now: RoundConfig, client: ClientData, received: State, memory: Any
+    ) -> tuple[State, Any]:
         work, own = now.algorithm.work, weighted_rows(now, client)
         plain = isinstance(work, LocalTraining) and not work.mu and work.shape is None
         require(
             plain,
-            f"{now.algorithm.label}: scikit-learn estimators minimise their own loss and keep no personal model, so methods that change "
-            "what clients do need PyTorch or JAX clients; those that only weigh clients or rows do not.",
+            f"{now.algorithm.label}: scikit-learn estimators minimise their own loss and keep no"
+            " personal model, so methods that change what clients do need PyTorch or JAX clients;"
+            " those that only weigh clients or rows do not.",
         )
         estimator = self._make()
         _put(estimator, received, len(client.labels))
@@ -143,7 +174,8 @@ class SklearnEngine:
 def _outcomes_of(estimator: Estimator, own: ClientRows) -> RowOutcomes:
     require(
         hasattr(estimator, "predict_proba"),
-        f"{type(estimator).__name__} has no predict_proba, so its loss cannot be computed. Use loss='log_loss', or send your own metrics.",
+        f"{type(estimator).__name__} has no predict_proba, so its loss cannot be computed. Use"
+        " loss='log_loss', or send your own metrics.",
     )
     p = estimator.predict_proba(np.asarray(own.x, np.float64).reshape(own.size, -1))
     return RowOutcomes(-np.log(np.maximum(p[np.arange(own.size), own.y], TINY)), p.argmax(1))
@@ -155,10 +187,15 @@ def _zeros(features: int, labels: int) -> State:
 
 
 def _state(estimator: Estimator) -> State:
-    return {"coef_": np.array(estimator.coef_, np.float64), "intercept_": np.array(estimator.intercept_, np.float64)}
+    return {
+        "coef_": np.array(estimator.coef_, np.float64),
+        "intercept_": np.array(estimator.intercept_, np.float64),
+    }
 
 
 def _put(estimator: Estimator, state: State, labels: int) -> None:
     # Writable copies in the type that solvers ask for.
-    estimator.coef_, estimator.intercept_ = (np.array(state[name], np.float64) for name in ("coef_", "intercept_"))
+    estimator.coef_, estimator.intercept_ = (
+        np.array(state[name], np.float64) for name in ("coef_", "intercept_")
+    )
     estimator.classes_, estimator.n_features_in_ = np.arange(labels), estimator.coef_.shape[1]

@@ -1,13 +1,15 @@
-"""Flower clients in PyTorch: a few functions for an nn.Module and a DataLoader or tensors, and a ready app.
+"""Flower clients in PyTorch: a few functions for an nn.Module and a DataLoader or tensors, and a
+ready app.
 
-    measure(model, data)         what the received model does on training rows, before training: the signals a method needs
-    census(data, labels, groups) what a client says of its rows before the first round, where a method asks for it
-    row_weights(told, data)      how much rows count: by local reweighing, and by what the server says
+    measure(model, data)         signals that a method needs, from the received model
+    census(data, labels, groups) counts of a client's rows, for methods that need them
+    row_weights(told, data)      weights of rows, from reweighing and from the server
     train(model, data, work)     local training with the method's own loss, in place
     reply(message, model, said)  the trained model and the metrics
     app(make_model, source)      all of it, as told by the server's method
 
-A client that has its own training loop needs only the first and the last line of its own code to change.
+A client that has its own training loop needs only the first and the last line of its own code to
+change.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +20,8 @@ try:
     import torch
 except ImportError as error:
     raise ImportError(
-        'evenly.flower.clients.torch needs PyTorch, which is not installed. Install it with: pip install "evenly[flower,torch]"'
+        "evenly.flower.clients.torch needs PyTorch, which is not installed. Install it with: pip"
+        ' install "evenly[flower,torch]"'
     ) from error
 
 import numpy as np
@@ -43,7 +46,13 @@ from evenly.flower.clients.rows import (
     signals_from_outcomes,
     table,
 )
-from evenly.flower.clients.torch_popup import first_places, freeze, search_places, subnetwork, surest
+from evenly.flower.clients.torch_popup import (
+    first_places,
+    freeze,
+    search_places,
+    subnetwork,
+    surest,
+)
 from evenly.flower.clients.torch_training import (
     CHUNK,
     Data,
@@ -65,12 +74,25 @@ from evenly.parts.work import LocalTraining, PersonalTraining, TrainingAlone
 from evenly.records import require
 from evenly.types import Several, Work
 
-__all__ = ["app", "arrays", "census", "first_places", "load", "measure", "reply", "row_weights", "told", "train"]
+__all__ = [
+    "app",
+    "arrays",
+    "census",
+    "first_places",
+    "load",
+    "measure",
+    "reply",
+    "row_weights",
+    "told",
+    "train",
+]
 
 
 def load(model: nn.Module, received: ArrayRecord) -> None:
     """Load the arrays of a record into a module, by the names of its state_dict."""
-    model.load_state_dict({name: torch.tensor(wire.read(array)) for name, array in received.items()})
+    model.load_state_dict(
+        {name: torch.tensor(wire.read(array)) for name, array in received.items()}
+    )
 
 
 def arrays(model: nn.Module) -> ArrayRecord:
@@ -79,23 +101,30 @@ def arrays(model: nn.Module) -> ArrayRecord:
 
 
 def measure(
-    model: nn.Module, data: Data, needs: Iterable[str] = ("loss",), *, labels: int = 0, groups: int = 1,
-    unprivileged: Iterable[int] = (0,), losses: Losses = cross_entropy, valid: Data | None = None,
+    model: nn.Module, data: Data, needs: Iterable[str] = ("loss",), *, labels: int = 0,
+    groups: int = 1, unprivileged: Iterable[int] = (0,), losses: Losses = cross_entropy,
+    valid: Data | None = None,
 ) -> Metrics:  # fmt: skip
     """Metrics of the received model that a method needs; call it before training.
 
-    `needs` are those of the method, `told(config).algorithm.needs`; all but the loss are about groups of people, so `data` then
-    have a third part, the number of each row's group, and `labels` and `groups` say how many there are in the whole federation.
-    `valid` are rows that the client does not train on, for methods that ask what the model makes of those.
+    `needs` are those of the method, `told(config).algorithm.needs`; all but the loss are about
+    groups of people, so `data` then have a third part, the number of each row's group, and `labels`
+    and `groups` say how many there are in the whole federation. `valid` are rows that the client
+    does not train on, for methods that ask what the model makes of those.
     """
     needs = frozenset(needs)
     require(
         labels > 0 or not needs & {"table", "valid_table", "cell_loss"},
-        f"measure needs the numbers of labels and groups for {', '.join(sorted(needs))}: pass for example labels=2, groups=2.",
+        f"measure needs the numbers of labels and groups for {', '.join(sorted(needs))}: pass for"
+        " example labels=2, groups=2.",
     )
-    require(valid is not None or "valid_table" not in needs, "measure needs held-out rows for valid_table: pass valid=...")
+    require(
+        valid is not None or "valid_table" not in needs,
+        "measure needs held-out rows for valid_table: pass valid=...",
+    )
     read, seen = [], []
-    for batch in chunks(data, CHUNK, device_of(model)):  # once: a loader may give another order the next time
+    # once: a loader may give another order the next time
+    for batch in chunks(data, CHUNK, device_of(model)):
         read.append((batch.y, batch.group))
         seen += [look(model, batch, losses)] if needs & LOOKS else []
     y, group = _labels_and_groups(read)
@@ -103,37 +132,55 @@ def measure(
     if "unprivileged" in needs:
         found[wire.UNPRIVILEGED] = int(np.isin(group, list(unprivileged)).sum())
     if valid is not None and "valid_table" in needs:
-        own = [(batch, look(model, batch, losses)) for batch in chunks(valid, CHUNK, device_of(model))]
-        counts = [table(*_labels_and_groups([(batch.y, batch.group)]), seen.outcome, (groups, labels)) for batch, seen in own]
+        own = [
+            (batch, look(model, batch, losses)) for batch in chunks(valid, CHUNK, device_of(model))
+        ]
+        counts = [
+            table(*_labels_and_groups([(batch.y, batch.group)]), seen.outcome, (groups, labels))
+            for batch, seen in own
+        ]
         wire.put(found, wire.VALID_TABLE, sum(counts, np.zeros((groups, labels, labels), np.int64)))
     return found | signals_from_outcomes(concatenate(seen), y, group, needs, shape=(groups, labels))
 
 
 def census(
-    data: Data, *, labels: Sequence[str], groups: Sequence[str] = ("all",), unprivileged: Iterable[int] = (0,), favourable: int = 1,
-    number: int | None = None, name: str = "", client_group: int | None = None,
+    data: Data, *, labels: Sequence[str], groups: Sequence[str] = ("all",),
+    unprivileged: Iterable[int] = (0,), favourable: int = 1, number: int | None = None,
+    name: str = "", client_group: int | None = None,
 ) -> RecordDict:  # fmt: skip
     """Reply to "query.census": counts of training rows by group and label, and their names.
 
-    `labels` and `groups` are the names of those that the whole federation has, in the order of their numbers. A client that has a
-    `number`, or that belongs to a group as a whole, says so here.
+    `labels` and `groups` are the names of those that the whole federation has, in the order of
+    their numbers. A client that has a `number`, or that belongs to a group as a whole, says so
+    here.
     """
     y, group = _labels_and_groups([(batch.y, batch.group) for batch in chunks(data, CHUNK)])
     for kind, found, names in (("labels", y, labels), ("groups", group, groups)):
         require(
             bool(np.isin(found, np.arange(len(names))).all()),
-            f"census names {len(names)} {kind}, so rows have numbers from 0 to {len(names) - 1}, got {found.min()} to {found.max()}. "
-            f"Name all {kind} of the federation, also those that this client does not have: {kind}=('first', 'second', ...).",
+            f"census names {len(names)} {kind}, so rows have numbers from 0 to {len(names) - 1},"
+            f" got {found.min()} to {found.max()}. Name all {kind} of the federation, also those"
+            f" that this client does not have: {kind}=('first', 'second', ...).",
         )
     known = ClientData(
-        rows(y, y, group), NO_ROWS, NO_ROWS, tuple(labels), tuple(groups), tuple(unprivileged), favourable, number, name, client_group
+        rows(y, y, group),
+        NO_ROWS,
+        NO_ROWS,
+        tuple(labels),
+        tuple(groups),
+        tuple(unprivileged),
+        favourable,
+        number,
+        name,
+        client_group,
     )
     return census_reply(known)
 
 
 def row_weights(now: RoundConfig, data: Data, *, labels: int, groups: int = 1) -> np.ndarray | None:
-    """Weights of rows in training by group and label: of local reweighing (`+reweigh`) and of the server (FedFB). None: all equal.
-    [groups, labels]"""
+    """Weights of rows in training by group and label: of local reweighing (`+reweigh`) and of the
+    server (FedFB). None: all equal. [groups, labels]
+    """
     if now.algorithm.prepare is None:
         return now.row_weights
     y, group = _labels_and_groups([(batch.y, batch.group) for batch in chunks(data, CHUNK)])
@@ -143,46 +190,69 @@ def row_weights(now: RoundConfig, data: Data, *, labels: int, groups: int = 1) -
 
 
 def train(
-    model: nn.Module, data: Data, work: Work | None = None, *, batches: np.ndarray | None = None, row_weights: Any = None,
-    losses: Losses = cross_entropy, optimiser: MakeOptimiser | None = None,
+    model: nn.Module, data: Data, work: Work | None = None, *, batches: np.ndarray | None = None,
+    row_weights: Any = None, losses: Losses = cross_entropy, optimiser: MakeOptimiser | None = None,
 ) -> None:  # fmt: skip
-    """Train a module in place: epochs of steps, with FedProx's pull or PropFair's loss if the method has them, or one full gradient.
+    """Train a module in place: epochs of steps, with FedProx's pull or PropFair's loss if the
+    method has them, or one full gradient.
 
-    A DataLoader gives its own batches; of tensors they are those that `batches` numbers, or drawn anew. `row_weights` [groups,
-    labels] is how much rows count, on top of the weight that they may have themselves as a fourth part.
-    `optimiser` makes one of your own from the parameters and the learning rate.
+    A DataLoader gives its own batches; of tensors they are those that `batches` numbers, or drawn
+    anew. `row_weights` [groups, labels] is how much rows count, on top of the weight that they may
+    have themselves as a fourth part. `optimiser` makes one of your own from the parameters and the
+    learning rate.
     """
     work, device = LocalTraining() if work is None else work, device_of(model)
-    own = training_batches(data, work.epochs, any_batches(data, work) if batches is None else batches, device)
+    own = training_batches(
+        data, work.epochs, any_batches(data, work) if batches is None else batches, device
+    )
     if row_weights is not None:
         told_so = torch.as_tensor(np.asarray(row_weights), dtype=torch.float32, device=device)
         own = (batch._replace(weight=batch.weight * told_so[batch.group, batch.y]) for batch in own)
     own = islice(own, work.max_steps or None)
-    fit(model, own, work, anchor=[p.detach().clone() for p in trainable(model)], losses=losses, optimiser=optimiser)
+    fit(
+        model,
+        own,
+        work,
+        anchor=[p.detach().clone() for p in trainable(model)],
+        losses=losses,
+        optimiser=optimiser,
+    )
 
 
 def reply(message: Message, model: nn.Module, metrics: Metrics) -> Message:
-    """Reply to a train message: the trained model or, in two-phase rounds, coefficient times update; and the metrics."""
+    """Reply to a train message: the trained model or, in two-phase rounds, coefficient times
+    update; and the metrics.
+    """
     return client.reply(message, arrays(model), metrics)
 
 
 def app(
-    make_model: Callable[[], nn.Module], source: Source, *, losses: Losses = cross_entropy, optimiser: MakeOptimiser | None = None
+    make_model: Callable[[], nn.Module],
+    source: Source,
+    *,
+    losses: Losses = cross_entropy,
+    optimiser: MakeOptimiser | None = None,
 ) -> ClientApp:
     """ClientApp that trains with the method of the server, on the batches of the simulator.
 
-    `source` is a Federation, of which `partition-id` in the node's config names the client, or a client's own data, or a function
-    that finds them from Flower's context.
+    `source` is a Federation, of which `partition-id` in the node's config names the client, or a
+    client's own data, or a function that finds them from Flower's context.
     """
     return client_app(source, TorchEngine(make_model, losses, optimiser))
 
 
-def _labels_and_groups(read: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[np.ndarray, np.ndarray]:
+def _labels_and_groups(
+    read: list[tuple[torch.Tensor, torch.Tensor]],
+) -> tuple[np.ndarray, np.ndarray]:
     """Labels and groups of all rows, from those of every batch."""
-    return torch.cat([y for y, _ in read]).cpu().numpy(), torch.cat([group for _, group in read]).cpu().numpy()
+    return (
+        torch.cat([y for y, _ in read]).cpu().numpy(),
+        torch.cat([group for _, group in read]).cpu().numpy(),
+    )
 
 
-# Training and evaluation of modules. A model is a state_dict, or the places of the edges of a frozen module.
+# Training and evaluation of modules. A model is a state_dict, or the places of the edges of a
+# frozen module.
 
 State = dict[str, np.ndarray]
 
@@ -192,13 +262,18 @@ class TorchEngine:
 
     reduction = "mean"
 
-    def __init__(self, make_model: Callable[[], nn.Module], losses: Losses, optimiser: MakeOptimiser | None) -> None:
+    def __init__(
+        self, make_model: Callable[[], nn.Module], losses: Losses, optimiser: MakeOptimiser | None
+    ) -> None:
         self._make, self._losses, self._optimiser = make_model, losses, optimiser
 
     def form(self, now: RoundConfig, client: ClientData) -> State:
         module = self._make()
         if isinstance(now.algorithm.network, Frozen):
-            return {name: np.zeros(tuple(weight.shape), np.float32) for name, weight in module.named_parameters()}
+            return {
+                name: np.zeros(tuple(weight.shape), np.float32)
+                for name, weight in module.named_parameters()
+            }
         return state_of(module)
 
     def look(self, now: RoundConfig, model: State) -> Look:
@@ -210,7 +285,12 @@ class TorchEngine:
             put(module, model)
 
         def looking(rows: ClientRows) -> RowOutcomes:
-            return concatenate([look(module, batch, self._losses) for batch in chunks(rows, CHUNK, device_of(module))])
+            return concatenate(
+                [
+                    look(module, batch, self._losses)
+                    for batch in chunks(rows, CHUNK, device_of(module))
+                ]
+            )
 
         return looking
 
@@ -224,15 +304,22 @@ class TorchEngine:
         module = freeze(self._make(), network, now.model_seed)
         return surest(module, network, models, client.train, rule.inference)
 
-    def train(self, now: RoundConfig, client: ClientData, received: State, memory: State) -> tuple[State, State]:
-        """Return the vector to send and the memory to keep. If training diverged, the memory stays unchanged."""
+    def train(
+        self, now: RoundConfig, client: ClientData, received: State, memory: State
+    ) -> tuple[State, State]:
+        """Return the vector to send and the memory to keep. If training diverged, the memory stays
+        unchanged.
+        """
         work, network, rows = now.algorithm.work, now.algorithm.network, weighted_rows(now, client)
         numbers = batches_of(work, now.batch_seed, now.server_round, now.client, rows.size)
         if isinstance(work, EdgePopup):
             assert isinstance(network, Frozen)
             module = freeze(self._make(), network, now.model_seed)
             batches = training_batches(rows, work.epochs, numbers, device_of(module))
-            return search_places(module, network, received, batches, work=work, losses=self._losses), memory
+            return (
+                search_places(module, network, received, batches, work=work, losses=self._losses),
+                memory,
+            )
         if isinstance(work, PersonalTraining):
             shared = self._train(_plain(work), rows, numbers, received, received)
             own = self._train(_plain(work, work.pull), rows, numbers, memory, received)
@@ -242,7 +329,9 @@ class TorchEngine:
             return _nothing(received, broken=not _finite(own)), own if _finite(own) else memory
         return _minus(self._train(work, rows, numbers, received, received), received), memory
 
-    def _train(self, work: Work, rows: ClientRows, numbers: np.ndarray, start: State, towards: State) -> State:
+    def _train(
+        self, work: Work, rows: ClientRows, numbers: np.ndarray, start: State, towards: State
+    ) -> State:
         module = self._make()
         put(module, start)
         learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
@@ -262,8 +351,8 @@ def put(module: nn.Module, state: State) -> None:
 
 def _plain(work: PersonalTraining | TrainingAlone, mu: float | None = None) -> LocalTraining:
     return LocalTraining(
-        learning_rate=work.learning_rate, epochs=work.epochs, batch_size=work.batch_size, mu=mu, optimiser=work.optimiser,
-        options=work.options, max_steps=work.max_steps,
+        learning_rate=work.learning_rate, epochs=work.epochs, batch_size=work.batch_size, mu=mu,
+        optimiser=work.optimiser, options=work.options, max_steps=work.max_steps,
     )  # fmt: skip
 
 
@@ -277,4 +366,9 @@ def _finite(state: State) -> bool:
 
 def _nothing(like: State, *, broken: bool) -> State:
     """Zeros, or NaN where training diverged, so that the server notices."""
-    return {name: np.full_like(leaf, np.nan) if broken and leaf.dtype.kind == "f" else np.zeros_like(leaf) for name, leaf in like.items()}
+    return {
+        name: (
+            np.full_like(leaf, np.nan) if broken and leaf.dtype.kind == "f" else np.zeros_like(leaf)
+        )
+        for name, leaf in like.items()
+    }

@@ -1,8 +1,10 @@
-"""Edge-popup in PyTorch: the weights of a module stay as they were drawn, and clients learn which edges to keep.
+"""Edge-popup in PyTorch: the weights of a module stay as they were drawn, and clients learn which
+edges to keep.
 
-It follows `evenly.parts.ranking_work` and `evenly.parts.ranking`, with weights in the layout of PyTorch, [units, inputs, ...]. All
-clients draw the same weights from one seed, so only places are sent: integers, one for each edge, by the name of its parameter. Servers
-count them as votes, in any framework.
+It follows `evenly.parts.ranking_work` and `evenly.parts.ranking`, with weights in the layout of
+PyTorch, [units, inputs, ...]. All clients draw the same weights from one seed, so only places are
+sent: integers, one for each edge, by the name of its parameter. Servers count them as votes, in any
+framework.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +15,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from evenly.flower.clients.rows import ClientRows
-from evenly.flower.clients.torch_training import Batch, Losses, batch_of, device_of, probabilities, tensor
+from evenly.flower.clients.torch_training import (
+    Batch,
+    Losses,
+    batch_of,
+    device_of,
+    probabilities,
+    tensor,
+)
 from evenly.parts.groups import TINY
 from evenly.parts.ranking import MOST_EDGES, Frozen, dropped
 from evenly.parts.ranking_work import EdgePopup
@@ -29,31 +38,47 @@ def check_edges(model: nn.Module, k: float) -> None:
     kind = type(model).__name__
     for name, _ in model.named_buffers():
         raise ValueError(
-            f"{kind}: {name!r} is a statistic that changes in training, and an order of edges has no place for it. "
-            "Use a module without normalisation statistics, such as one with BatchNorm(affine=False, track_running_stats=False)."
+            f"{kind}: {name!r} is a statistic that changes in training, and an order of edges has"
+            " no place for it. Use a module without normalisation statistics, such as one with"
+            " BatchNorm(affine=False, track_running_stats=False)."
         )
     for name, weight in model.named_parameters():
         where = f"{kind}: parameter {name!r} has shape {list(weight.shape)}"
         require(
             weight.ndim >= 2,
-            f"{where}, but only weights [units, inputs, ...] can be frozen and ranked; biases and the scales of normalisation cannot. "
-            "Use layers without them, such as Linear(bias=False).",
+            f"{where}, but only weights [units, inputs, ...] can be frozen and ranked; biases and"
+            " the scales of normalisation cannot. Use layers without them, such as"
+            " Linear(bias=False).",
         )
         edges = weight.numel()
-        require(edges <= MOST_EDGES, f"{where}, {edges} edges; at most {MOST_EDGES} can be ranked exactly. Use narrower layers.")
+        require(
+            edges <= MOST_EDGES,
+            f"{where}, {edges} edges; at most {MOST_EDGES} can be ranked exactly. Use narrower"
+            " layers.",
+        )
         left = edges - dropped(edges, k)
-        require(0 < left < edges, f"{where}, and k = {k} keeps {left} of {edges} edges. It must keep at least one and drop at least one.")
+        require(
+            0 < left < edges,
+            f"{where}, and k = {k} keeps {left} of {edges} edges. It must keep at least one and"
+            " drop at least one.",
+        )
 
 
 def freeze(model: nn.Module, network: Frozen, seed: int) -> nn.Module:
-    """Set weights from a seed: plus or minus sqrt(2 / fan-in), or normal with that standard deviation."""
+    """Set weights from a seed: plus or minus sqrt(2 / fan-in), or normal with that standard
+    deviation.
+    """
     check_edges(model, network.k)
     draws = Draws(seed, "frozen weights")
     with torch.no_grad():
         for i, weight in enumerate(model.parameters()):
             chance, size = draws.at(i), (2 / _fan_in(weight)) ** 0.5
             normal = network.frozen_weights == "normal"
-            drawn = chance.normal(size=tuple(weight.shape)) if normal else 2.0 * chance.integers(2, size=tuple(weight.shape)) - 1
+            drawn = (
+                chance.normal(size=tuple(weight.shape))
+                if normal
+                else 2.0 * chance.integers(2, size=tuple(weight.shape)) - 1
+            )
             weight.copy_(torch.as_tensor(size * drawn))
             weight.requires_grad_(False)
     return model
@@ -80,28 +105,59 @@ def subnetwork(model: nn.Module, network: Frozen, places: Places) -> dict[str, T
 
 
 def search_places(
-    model: nn.Module, network: Frozen, received: Places, batches: Iterable[Batch], *, work: EdgePopup, losses: Losses
+    model: nn.Module,
+    network: Frozen,
+    received: Places,
+    batches: Iterable[Batch],
+    *,
+    work: EdgePopup,
+    losses: Losses,
 ) -> dict[str, np.ndarray]:
     """Places of edges after training; NaN if training diverged."""
     frozen = {name: weight.detach() for name, weight in model.named_parameters()}
-    scores = {name: _scores(tensor(np.asarray(received[name]), w.device), network) for name, w in frozen.items()}
+    scores = {
+        name: _scores(tensor(np.asarray(received[name]), w.device), network)
+        for name, w in frozen.items()
+    }
     velocity = {name: torch.zeros_like(score) for name, score in scores.items()}
     for batch in batches:
-        for name, gradient in _gradients(model, network, frozen, scores, batch=batch, losses=losses).items():
-            velocity[name] = float(work.momentum) * velocity[name] + gradient + float(work.weight_decay) * scores[name]
+        for name, gradient in _gradients(
+            model, network, frozen, scores, batch=batch, losses=losses
+        ).items():
+            velocity[name] = (
+                float(work.momentum) * velocity[name]
+                + gradient
+                + float(work.weight_decay) * scores[name]
+            )
             scores[name] = scores[name] - float(work.learning_rate) * velocity[name]
     broken = not all(bool(score.isfinite().all()) for score in scores.values())
-    ranked = {name: score.abs() if network.scores == "abs" else score for name, score in scores.items()}
-    return {name: np.full(tuple(score.shape), np.nan, np.float32) if broken else _places(score) for name, score in ranked.items()}
+    ranked = {
+        name: score.abs() if network.scores == "abs" else score for name, score in scores.items()
+    }
+    return {
+        name: np.full(tuple(score.shape), np.nan, np.float32) if broken else _places(score)
+        for name, score in ranked.items()
+    }
 
 
 def _gradients(
-    model: nn.Module, network: Frozen, frozen: dict[str, Tensor], scores: dict[str, Tensor], *, batch: Batch, losses: Losses
+    model: nn.Module,
+    network: Frozen,
+    frozen: dict[str, Tensor],
+    scores: dict[str, Tensor],
+    *,
+    batch: Batch,
+    losses: Losses,
 ) -> dict[str, Tensor]:
     """Straight-through gradients of the scores: gradient of each edge's weight times the weight."""
     raw = network.scores == "raw"
-    kept = {name: (weight * _mask(scores[name], network.k, raw)).requires_grad_() for name, weight in frozen.items()}
-    loss = (losses(functional_call(model, kept, (batch.x,)), batch.y) * batch.weight).sum() / max(len(batch.y), 1)
+    kept = {
+        name: (weight * _mask(scores[name], network.k, raw)).requires_grad_()
+        for name, weight in frozen.items()
+    }
+    loss = (losses(functional_call(model, kept, (batch.x,)), batch.y) * batch.weight).sum() / max(
+        len(batch.y), 1
+    )
     gradients = torch.autograd.grad(loss, list(kept.values()), allow_unused=True)
     found = {}
     for (name, weight), gradient in zip(frozen.items(), gradients, strict=True):
@@ -121,7 +177,9 @@ def _scores(place: Tensor, network: Frozen) -> Tensor:
     size, bound = place.numel(), _fan_in(place) ** -0.5
     step = torch.tensor(bound / (2 * size), dtype=torch.float32, device=place.device)
     place = place.to(torch.float32)
-    return (2 * place + 1 if network.positive or network.scores == "abs" else 4 * place + 1 - 2 * size) * step
+    return (
+        2 * place + 1 if network.positive or network.scores == "abs" else 4 * place + 1 - 2 * size
+    ) * step
 
 
 def _places(scores: Tensor) -> np.ndarray:
@@ -136,22 +194,37 @@ def _fan_in(weight: Tensor) -> int:
     return weight.numel() // weight.shape[0]
 
 
-def surest(model: nn.Module, network: Frozen, offered: Sequence[Places], rows: ClientRows, inference: str) -> int:
-    """Model whose larger share makes a mixture of all models most certain on the first rows ("one-shot" and "binary" of E2FL)."""
+def surest(
+    model: nn.Module, network: Frozen, offered: Sequence[Places], rows: ClientRows, inference: str
+) -> int:
+    """Model whose larger share makes a mixture of all models most certain on the first rows
+    ("one-shot" and "binary" of E2FL).
+    """
     x = batch_of(ClientRows(*(part[:MOST_ROWS] for part in rows)), device_of(model)).x
     kept = [subnetwork(model, network, places) for places in offered]
     active, left = np.ones(len(kept), bool), len(kept)
     while left > 1:
-        slopes = np.where(active, _entropy_slopes(model, kept, torch.as_tensor(active / left, dtype=torch.float32), x), np.inf)
+        slopes = np.where(
+            active,
+            _entropy_slopes(model, kept, torch.as_tensor(active / left, dtype=torch.float32), x),
+            np.inf,
+        )
         left = 1 if inference == "one-shot" else (left + 1) // 2
         active = np.isin(np.arange(len(kept)), np.argsort(slopes, kind="stable")[:left])
     return int(active.argmax())
 
 
-def _entropy_slopes(model: nn.Module, kept: list[dict[str, Tensor]], shares: Tensor, x: Tensor) -> np.ndarray:
-    """Derivative of the mixture's prediction entropy by each model's share. NaN becomes the largest number."""
+def _entropy_slopes(
+    model: nn.Module, kept: list[dict[str, Tensor]], shares: Tensor, x: Tensor
+) -> np.ndarray:
+    """Derivative of the mixture's prediction entropy by each model's share. NaN becomes the largest
+    number.
+    """
     shares = shares.to(x.device).requires_grad_()
-    mixed = {name: torch.tensordot(shares, torch.stack([own[name] for own in kept]), 1) for name in kept[0]}
+    mixed = {
+        name: torch.tensordot(shares, torch.stack([own[name] for own in kept]), 1)
+        for name in kept[0]
+    }
     p = probabilities(functional_call(model, mixed, (x,)))
     entropy = -(p * p.clamp_min(TINY).log()).sum(1).mean()
     (slopes,) = torch.autograd.grad(entropy, shares)

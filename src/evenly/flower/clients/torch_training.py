@@ -1,4 +1,6 @@
-"""Local training in PyTorch: batches, losses, optimisers, edge-popup, and the engine that runs them for a client."""
+"""Local training in PyTorch: batches, losses, optimisers, edge-popup, and the engine that runs them
+for a client.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,15 +15,19 @@ from evenly.parts.work import FullGradient, LocalTraining, NashBargaining
 from evenly.randomness import batches
 from evenly.types import Work
 
-# Local training of an nn.Module as `evenly.parts.work` describes it: FedProx's pull, PropFair's loss, weighted rows.
+# Local training of an nn.Module as `evenly.parts.work` describes it: FedProx's pull, PropFair's
+# loss, weighted rows.
 #
 # With the same model and the same batches it is the simulator's arithmetic, step by step.
 
 CHUNK = 1024  # rows read at a time
 
-Losses = Callable[[Tensor, Tensor], Tensor]  # what the module puts out and the labels -> one loss per row
-MakeOptimiser = Callable[[list[nn.Parameter], float], torch.optim.Optimizer]  # from the parameters and the learning rate
-Data = ClientRows | tuple[Any, ...] | Iterable[Any]  # rows, tensors (x, y[, group[, weight]]), or a DataLoader of such batches
+# what the module puts out and the labels -> one loss per row
+Losses = Callable[[Tensor, Tensor], Tensor]
+# from the parameters and the learning rate
+MakeOptimiser = Callable[[list[nn.Parameter], float], torch.optim.Optimizer]
+# rows, tensors (x, y[, group[, weight]]), or a DataLoader of such batches
+Data = ClientRows | tuple[Any, ...] | Iterable[Any]
 
 
 class Batch(NamedTuple):
@@ -34,15 +40,21 @@ class Batch(NamedTuple):
 
 
 def _has_all_logits(output: Tensor) -> bool:
-    """Whether a module's output has one logit per class; else it has one logit in all, for two classes: [n] or [n, 1]."""
+    """Whether a module's output has one logit per class; else it has one logit in all, for two
+    classes: [n] or [n, 1].
+    """
     return output.ndim == 2 and output.shape[1] > 1
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of each row, from logits [n, classes], or from one logit [n] or [n, 1] for two classes. [n]"""
+    """Cross-entropy of each row, from logits [n, classes], or from one logit [n] or [n, 1] for two
+    classes. [n]
+    """
     if _has_all_logits(output):
         return nn.functional.cross_entropy(output, y, reduction="none")
-    return nn.functional.binary_cross_entropy_with_logits(output.reshape(-1), y.to(output.dtype), reduction="none")
+    return nn.functional.binary_cross_entropy_with_logits(
+        output.reshape(-1), y.to(output.dtype), reduction="none"
+    )
 
 
 def outcome(output: Tensor) -> Tensor:
@@ -87,7 +99,9 @@ def chunks(data: Data, size: int, device: torch.device | None = None) -> Iterato
         yield batch_of((part[start : start + size] for part in whole), device)
 
 
-def training_batches(data: Data, epochs: int, numbers: np.ndarray | None, device: torch.device | None = None) -> Iterator[Batch]:
+def training_batches(
+    data: Data, epochs: int, numbers: np.ndarray | None, device: torch.device | None = None
+) -> Iterator[Batch]:
     """Training batches: the numbered rows, or the batches of a DataLoader for each epoch."""
     if not in_memory(data):
         for _ in range(epochs):
@@ -105,12 +119,22 @@ def any_batches(data: Data, work: Work) -> np.ndarray | None:
     if not in_memory(data):
         return None
     rows = np.arange(len(batch_of(data).y), dtype=np.int32)
-    shuffle = np.random.default_rng(int(torch.randint(2**31, ()))) if work.shuffle else None  # by PyTorch's own seed
-    return batches(rows, work.batch_size, epochs=work.epochs, shuffle=shuffle, padding=PADDING, most=work.max_steps or None)
+    # by PyTorch's own seed
+    shuffle = np.random.default_rng(int(torch.randint(2**31, ()))) if work.shuffle else None
+    return batches(
+        rows,
+        work.batch_size,
+        epochs=work.epochs,
+        shuffle=shuffle,
+        padding=PADDING,
+        most=work.max_steps or None,
+    )
 
 
 def shape_loss(loss: Tensor, shape: NashBargaining | None) -> Tensor:
-    """PropFair's loss: -log(1 - loss/M), or a multiple of the loss where M - loss is below epsilon."""
+    """PropFair's loss: -log(1 - loss/M), or a multiple of the loss where M - loss is
+    below epsilon.
+    """
     if shape is None:
         return loss
     if shape.M - float(loss.detach()) >= shape.epsilon:
@@ -124,9 +148,15 @@ def mean_loss(model: nn.Module, batch: Batch, losses: Losses) -> Tensor:
 
 
 def _output(model: nn.Module, batch: Batch) -> Tensor:
-    """A single row has no statistics, and PyTorch refuses it: it is normalised by those that a layer has kept, as in an evaluation.
-    Else a client whose last batch has one row would be left out of every round."""
-    alone = [own for own in model.modules() if isinstance(own, nn.BatchNorm1d) and own.training] if len(batch.y) == 1 else []
+    """A single row has no statistics, and PyTorch refuses it: it is normalised by those that a
+    layer has kept, as in an evaluation. Else a client whose last batch has one row would be left
+    out of every round.
+    """
+    alone = (
+        [own for own in model.modules() if isinstance(own, nn.BatchNorm1d) and own.training]
+        if len(batch.y) == 1
+        else []
+    )
     for layer in alone:
         layer.eval()
     output = model(batch.x)
@@ -136,20 +166,42 @@ def _output(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def fit(
-    model: nn.Module, batches: Iterable[Batch], work: Work, *, anchor: list[Tensor], losses: Losses, optimiser: MakeOptimiser | None = None
+    model: nn.Module,
+    batches: Iterable[Batch],
+    work: Work,
+    *,
+    anchor: list[Tensor],
+    losses: Losses,
+    optimiser: MakeOptimiser | None = None,
 ) -> None:
     """Train a module in place. FedProx pulls its parameters towards `anchor`."""
     model.train()
     if isinstance(work, FullGradient):
         _gradient_step(model, batches, work, losses)
     elif isinstance(work, LocalTraining):
-        _local_steps(model, batches, work, anchor=anchor, losses=losses, optimiser=optimiser or optimiser_of(work))
+        _local_steps(
+            model,
+            batches,
+            work,
+            anchor=anchor,
+            losses=losses,
+            optimiser=optimiser or optimiser_of(work),
+        )
     else:
-        raise ValueError(f"work must be LocalTraining or FullGradient, got {type(work).__name__}. Use app(...) for other kinds.")
+        raise ValueError(
+            f"work must be LocalTraining or FullGradient, got {type(work).__name__}. Use app(...)"
+            " for other kinds."
+        )
 
 
 def _local_steps(
-    model: nn.Module, batches: Iterable[Batch], work: LocalTraining, *, anchor: list[Tensor], losses: Losses, optimiser: MakeOptimiser
+    model: nn.Module,
+    batches: Iterable[Batch],
+    work: LocalTraining,
+    *,
+    anchor: list[Tensor],
+    losses: Losses,
+    optimiser: MakeOptimiser,
 ) -> None:
     parameters = trainable(model)
     moving = optimiser(parameters, float(work.learning_rate))
@@ -163,7 +215,9 @@ def _local_steps(
         moving.step()
 
 
-def _gradient_step(model: nn.Module, batches: Iterable[Batch], work: FullGradient, losses: Losses) -> None:
+def _gradient_step(
+    model: nn.Module, batches: Iterable[Batch], work: FullGradient, losses: Losses
+) -> None:
     """One gradient step over all rows, read in batches."""
     rows = 0
     model.zero_grad()
@@ -206,10 +260,14 @@ def optimiser_of(work: LocalTraining) -> MakeOptimiser:
     kind = work.optimiser
     options = {**(OPTIMISERS[kind].settings if isinstance(kind, str) else {}), **work.options}
     if kind in ("sgd", "momentum"):
-        return lambda parameters, rate: torch.optim.SGD(parameters, rate, momentum=float(options.get("momentum", 0.0)))
+        return lambda parameters, rate: torch.optim.SGD(
+            parameters, rate, momentum=float(options.get("momentum", 0.0))
+        )
     if kind == "adam":
         betas = float(options["b1"]), float(options["b2"])
-        return lambda parameters, rate: torch.optim.Adam(parameters, rate, betas=betas, eps=float(options["eps"]))
+        return lambda parameters, rate: torch.optim.Adam(
+            parameters, rate, betas=betas, eps=float(options["eps"])
+        )
     raise ValueError(
         f"PyTorch clients support the local optimisers sgd, momentum and adam, got {kind!r}. "
         "Pass your own: optimiser=lambda parameters, rate: torch.optim.Adagrad(parameters, rate)."

@@ -1,4 +1,6 @@
-"""A federation on this machine: starts, follows and stops a SuperLink, SuperNodes and a run over the loopback interface."""
+"""A federation on this machine: starts, follows and stops a SuperLink, SuperNodes and a run over
+the loopback interface.
+"""
 
 import json
 import os
@@ -20,7 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evenly.flower.app import read_schema
-from evenly.flower.deploy.security import Certificates, NodeKey, make_certificates, make_key, write_secret
+from evenly.flower.deploy.security import (
+    Certificates,
+    NodeKey,
+    make_certificates,
+    make_key,
+    write_secret,
+)
 from evenly.records import require
 
 # What `evenly flower up` must know of an app: its settings, and what each SuperNode is told.
@@ -47,7 +55,11 @@ def read_app(folder: Path, clients: int | None = None) -> App:
         nodes = {f"client-{k}": {"partition-id": k, "num-partitions": count} for k in range(count)}
         return App(folder, str(told["project"]["name"]), config, nodes)
     names, path = read_schema(schema).clients, (folder / table).resolve()
-    require(path.is_file(), f"There is no table {path}. Put it back, or correct `table` in {folder / 'pyproject.toml'}.")
+    require(
+        path.is_file(),
+        f"There is no table {path}. Put it back, or correct `table` in"
+        f" {folder / 'pyproject.toml'}.",
+    )
     require(
         clients is None or clients <= len(names),
         f"clients must be at most {len(names)}, the number of clients in the table, got {clients}.",
@@ -68,23 +80,32 @@ def _short(name: str, number: int) -> str:
 
 def _project(folder: Path) -> dict[str, Any]:
     path = folder / "pyproject.toml"
-    require(path.is_file(), f"There is no Flower app in {folder}: pyproject.toml is missing. `evenly flower new {folder}` writes one.")
+    require(
+        path.is_file(),
+        f"There is no Flower app in {folder}: pyproject.toml is missing. `evenly flower new"
+        f" {folder}` writes one.",
+    )
     try:
         told = tomllib.loads(path.read_text())
         require(
-            bool(told["project"]["name"]) and bool(told["tool"]["flwr"]["app"]["components"]), f"{path} does not describe a Flower app."
+            bool(told["project"]["name"]) and bool(told["tool"]["flwr"]["app"]["components"]),
+            f"{path} does not describe a Flower app.",
         )
     except (KeyError, TypeError):
-        raise ValueError(f"{path} does not describe a Flower app: [project] name or [tool.flwr.app.components] is missing.") from None
+        raise ValueError(
+            f"{path} does not describe a Flower app: [project] name or [tool.flwr.app.components]"
+            " is missing."
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not TOML: {error}.") from None
     return told
 
 
-# Processes with a log: started with their pid kept, waited for with a bound, stopped with everything they started.
+# Processes with a log: started with their pid kept, waited for with a bound, stopped with
+# everything they started.
 #
-# Each process leads a session of its own, so that a Ctrl-C in the terminal reaches only us, and so that whatever it starts can be
-# stopped with it.
+# Each process leads a session of its own, so that a Ctrl-C in the terminal reaches only us, and so
+# that whatever it starts can be stopped with it.
 
 GRACE = 8.0  # seconds to end by itself after SIGTERM; Flower ends itself by force after 5
 STEP = 0.05
@@ -117,14 +138,21 @@ class Process(NamedTuple):
     def failed(self, what: str) -> ProcessError:
         """Error with a message, the end of the log and its path."""
         last = "\n".join(f"  {line}" for line in self.text().rstrip().splitlines()[-TAIL:])
-        return ProcessError(f"{what} Read {self.log}, which ends with:\n{last}" if last else f"{what} Its log, {self.log}, is empty.")
+        return ProcessError(
+            f"{what} Read {self.log}, which ends with:\n{last}"
+            if last
+            else f"{what} Its log, {self.log}, is empty."
+        )
 
 
 def program(name: str) -> str:
     """Path of one of Flower's programs in this environment."""
     path = Path(sys.executable).with_name(name)
     if not path.exists():
-        raise ValueError(f'Flower\'s program {name} is needed beside {sys.executable}. Run `pip install "evenly[flower]"`.')
+        raise ValueError(
+            f"Flower's program {name} is needed beside {sys.executable}. Run `pip install"
+            ' "evenly[flower]"`.'
+        )
     return str(path)
 
 
@@ -136,7 +164,12 @@ def start(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) 
         file.write(f"$ {shlex.join(command)}\n".encode())
         file.flush()
         popen = subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=dict(env), start_new_session=True
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=dict(env),
+            start_new_session=True,
         )
     return Process(name, popen, log, since)
 
@@ -146,9 +179,13 @@ def wait_until(ready: Callable[[], bool], process: Process, seconds: float, what
     end = time.monotonic() + seconds
     while not ready():
         if not process.running and not ready():  # what it said last may be what was waited for
-            raise process.failed(f"The {process.name} ended (exit code {process.popen.returncode}) before {what}.")
+            raise process.failed(
+                f"The {process.name} ended (exit code {process.popen.returncode}) before {what}."
+            )
         if time.monotonic() > end:
-            raise process.failed(f"The {process.name} did not reach this point within {seconds:g} seconds: {what}.")
+            raise process.failed(
+                f"The {process.name} did not reach this point within {seconds:g} seconds: {what}."
+            )
         time.sleep(STEP)
 
 
@@ -226,13 +263,16 @@ def _alive(process: Process) -> bool:
     return True
 
 
-# A whole federation on this machine: a SuperLink and SuperNodes that talk TLS over the loopback, each known by its key.
+# A whole federation on this machine: a SuperLink and SuperNodes that talk TLS over the loopback,
+# each known by its key.
 #
-# Everything lies in one folder, which should be the user's alone: `certificates/`, `keys/`, `logs/` and `homes/` (what Flower itself
-# keeps, one home for each process: two SuperNodes that unpack the same app into one home can meet in the middle of it).
+# Everything lies in one folder, which should be the user's alone: `certificates/`, `keys/`, `logs/`
+# and `homes/` (what Flower itself keeps, one home for each process: two SuperNodes that unpack the
+# same app into one home can meet in the middle of it).
 
 HOST = "127.0.0.1"
-STARTING = 60.0  # seconds a process may take to be ready; Flower's own take about three on an idle machine
+# seconds a process may take to be ready; Flower's own take about three on an idle machine
+STARTING = 60.0
 ANSWERING = 60.0  # seconds a command such as `flwr list` may take
 POLLING = "0.25"  # seconds between two looks for a message to work on; Flower's default is one
 CONNECTION = "loopback"  # what Flower's configuration calls the SuperLink
@@ -261,33 +301,52 @@ class Loopback:
         self.close()
 
     def close(self) -> None:
-        """Stop all processes, SuperNodes first. Ctrl-C is ignored meanwhile, because it would leave processes behind."""
+        """Stop all processes, SuperNodes first. Ctrl-C is ignored meanwhile, because it would leave
+        processes behind.
+        """
         with unhurried():
             stop(reversed(self._processes))
             self._processes, self.nodes = [], {}
 
     def _start_superlink(self) -> None:
         """Start the SuperLink and the process that starts its ServerApps."""
-        self.certificates: Certificates = make_certificates(self.folder / "certificates", keep_authority=False)
+        self.certificates: Certificates = make_certificates(
+            self.folder / "certificates", keep_authority=False
+        )
         (self.port,) = free_ports(1)
         self.address = f"{HOST}:{self.port}"
         secret = write_secret(self.folder / "keys" / "superexec.secret", secrets.token_bytes(32))
-        tls = [f"--ssl-{what}={path}" for what, path in zip(("ca-certfile", "certfile", "keyfile"), self.certificates, strict=True)]
+        tls = [
+            f"--ssl-{what}={path}"
+            for what, path in zip(
+                ("ca-certfile", "certfile", "keyfile"), self.certificates, strict=True
+            )
+        ]
         self._shared = [f"--superexec-auth-secret-file={secret}"]
         home = self._home("superlink")
         (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.address}"\n'
-            f"root-certificates = {json.dumps(str(self.certificates.ca))}\n"
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress ='
+            f' "{self.address}"\nroot-certificates = {json.dumps(str(self.certificates.ca))}\n'
         )
-        listening = [f"--host={HOST}", f"--port={self.port}", "--isolation=process", "--enable-supernode-auth"]
+        listening = [
+            f"--host={HOST}",
+            f"--port={self.port}",
+            "--isolation=process",
+            "--enable-supernode-auth",
+        ]
         link = self._start("superlink", ["flower-superlink", *tls, *self._shared, *listening])
         wait_until(self._healthy, link, STARTING, "answering on its port")
         self.start_server()
 
     def start_server(self) -> Process:
         """Start the process that starts ServerApps; again after it was killed."""
-        trusted = [f"--root-certificates={self.certificates.ca}", f"--runtime-api-address={self.address}"]
-        self.server = self._start("serverapp", ["flower-superexec", *trusted, *self._shared], home="superlink")
+        trusted = [
+            f"--root-certificates={self.certificates.ca}",
+            f"--runtime-api-address={self.address}",
+        ]
+        self.server = self._start(
+            "serverapp", ["flower-superexec", *trusted, *self._shared], home="superlink"
+        )
         return self.server
 
     def register(self, name: str, key: NodeKey | None = None) -> NodeKey:
@@ -296,12 +355,23 @@ class Loopback:
         self.flwr("supernode", "register", str(key.public), CONNECTION)
         return key
 
-    def start_node(self, name: str, key: NodeKey, config: Mapping[str, Any], *, ca: Path | None = None) -> Process:
+    def start_node(
+        self, name: str, key: NodeKey, config: Mapping[str, Any], *, ca: Path | None = None
+    ) -> Process:
         """Start a SuperNode, without waiting for it."""
         (port,) = free_ports(1)
         given = " ".join(f"{field}={json.dumps(value)}" for field, value in config.items())
-        command = ["flower-supernode", f"--root-certificates={ca or self.certificates.ca}", f"--superlink={self.address}"]
-        command += [f"--auth-supernode-private-key={key.private}", f"--host={HOST}", f"--port={port}", f"--node-config={given}"]
+        command = [
+            "flower-supernode",
+            f"--root-certificates={ca or self.certificates.ca}",
+            f"--superlink={self.address}",
+        ]
+        command += [
+            f"--auth-supernode-private-key={key.private}",
+            f"--host={HOST}",
+            f"--port={port}",
+            f"--node-config={given}",
+        ]
         self.nodes[name] = self._start(name, command)
         return self.nodes[name]
 
@@ -314,20 +384,34 @@ class Loopback:
     def wait_connected(self, name: str, seconds: float = STARTING) -> int:
         """Wait until a SuperNode is connected, and return its node id."""
         node = self.nodes[name]
-        wait_until(lambda: NODE_ID.search(node.text()) is not None, node, seconds, "connecting to the SuperLink")
+        wait_until(
+            lambda: NODE_ID.search(node.text()) is not None,
+            node,
+            seconds,
+            "connecting to the SuperLink",
+        )
         found = NODE_ID.search(node.text())
         assert found is not None
         return int(found[1])
 
     def run(self, app: Path, config: Mapping[str, Any] = {}, name: str = "run") -> Process:
-        """Start a run of an app. The process ends with the run, and its log is that of the ServerApp."""
+        """Start a run of an app. The process ends with the run, and its log is that of the
+        ServerApp.
+        """
         given = [f"--run-config={field}={json.dumps(value)}" for field, value in config.items()]
-        return self._start(name, ["flwr", "run", str(app), CONNECTION, "--stream", *given], home="superlink")
+        return self._start(
+            name, ["flwr", "run", str(app), CONNECTION, "--stream", *given], home="superlink"
+        )
 
     def status(self, *runs: Process) -> list[tuple[str, str]]:
-        """Status of runs in Flower's words (running, finished:completed, finished:failed, ...), with details."""
+        """Status of runs in Flower's words (running, finished:completed, finished:failed, ...),
+        with details.
+        """
         listed = json.loads(self.flwr("list", "--format", "json", CONNECTION))["runs"]
-        told = {str(one["run-id"]): (str(one["status"]), str(one.get("status-details", ""))) for one in listed}
+        told = {
+            str(one["run-id"]): (str(one["status"]), str(one.get("status-details", "")))
+            for one in listed
+        }
         return [told[self._number(run)] for run in runs]
 
     def _number(self, run: Process) -> str:
@@ -341,26 +425,40 @@ class Loopback:
         command = [program("flwr"), *words]
         try:
             done = subprocess.run(
-                command, env=self._environment("superlink"), capture_output=True, text=True, timeout=ANSWERING, stdin=subprocess.DEVNULL
+                command,
+                env=self._environment("superlink"),
+                capture_output=True,
+                text=True,
+                timeout=ANSWERING,
+                stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired:
             raise ProcessError(
-                f"`flwr {' '.join(words)}` did not answer within {ANSWERING:g} seconds. Read {self.logs / 'superlink.log'}."
+                f"`flwr {' '.join(words)}` did not answer within {ANSWERING:g} seconds. Read"
+                f" {self.logs / 'superlink.log'}."
             ) from None
         if done.returncode:
             raise ProcessError(
-                f"`flwr {' '.join(words)}` failed: {(done.stderr or done.stdout).strip()} Read {self.logs / 'superlink.log'}."
+                f"`flwr {' '.join(words)}` failed: {(done.stderr or done.stdout).strip()} Read"
+                f" {self.logs / 'superlink.log'}."
             )
         return done.stdout
 
     def _start(self, name: str, command: Sequence[str], home: str | None = None) -> Process:
-        process = start(name, [program(command[0]), *command[1:]], self.logs / f"{name}.log", self._environment(home or name))
+        process = start(
+            name,
+            [program(command[0]), *command[1:]],
+            self.logs / f"{name}.log",
+            self._environment(home or name),
+        )
         self._processes.append(process)
         return process
 
     def _healthy(self) -> bool:
         context = ssl.create_default_context(cafile=str(self.certificates.ca))
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+        direct = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
         with suppress(OSError), direct.open(f"https://{self.address}/health", timeout=5) as answer:
             return answer.status == 200
         return False
@@ -390,7 +488,8 @@ class Loopback:
 # Follow a run by what its ServerApp says.
 
 ROUND = re.compile(r"\[ROUND (\d+)")
-WAITING = re.compile(r"Waiting for nodes to connect: (\d+) connected \(minimum required: (\d+)\)")  # what Flower says before the first
+# what Flower says before the first
+WAITING = re.compile(r"Waiting for nodes to connect: (\d+) connected \(minimum required: (\d+)\)")
 LOOK = 0.2
 
 
@@ -399,11 +498,15 @@ class RunProgress(NamedTuple):
 
     done: int  # rounds
     rounds: int
-    left: float | None = None  # seconds, if the other rounds take as long as those since it began; None: nobody can tell yet
-    waiting: tuple[int, int] | None = None  # before the first round: how many clients are connected, and how many must be
+    # seconds, if the other rounds take as long as those since it began; None: nobody can tell yet
+    left: float | None = None
+    # before the first round: how many clients are connected, and how many must be
+    waiting: tuple[int, int] | None = None
 
 
-def follow(run: Process, rounds: int, meanwhile: Callable[[], None] = lambda: None) -> Iterator[RunProgress]:
+def follow(
+    run: Process, rounds: int, meanwhile: Callable[[], None] = lambda: None
+) -> Iterator[RunProgress]:
     """Yield the progress of a run whenever it changes, until the run ends."""
     first: tuple[int, float] | None = None  # an earlier server may have done some rounds
     told, waited = -1, None
@@ -419,7 +522,9 @@ def follow(run: Process, rounds: int, meanwhile: Callable[[], None] = lambda: No
             told = begun[-1] - 1
             first = first or (told, now)
             trained = told - first[0]
-            yield RunProgress(told, rounds, (now - first[1]) / trained * (rounds - told) if trained else None)
+            yield RunProgress(
+                told, rounds, (now - first[1]) / trained * (rounds - told) if trained else None
+            )
         if ended:
             return
         time.sleep(LOOK)

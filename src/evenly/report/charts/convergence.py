@@ -12,14 +12,23 @@ from evenly.metrics import METRICS, accuracy, examples
 from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
 from evenly.report.values import SPLIT_WORDS, byte_unit, capitalise, unit_of
 
-# How a metric develops over the rounds, or over the bytes sent: the mean over seeds, and a band from the lowest seed to the highest.
+# How a metric develops over the rounds, or over the bytes sent: the mean over seeds, and a band
+# from the lowest seed to the highest.
 
 MOST_EVALUATIONS = 120
 SHAPED = 8  # evaluations marked with the method's shape
 
 
-def convergence(comparison: Comparison, metric: str, labels: Sequence[str], split: str = "test", against: str = "rounds") -> alt.LayerChart:
-    """One line for each method: a metric ("average", "worst10" or "variance") against "rounds" or "bytes"."""
+def convergence(
+    comparison: Comparison,
+    metric: str,
+    labels: Sequence[str],
+    split: str = "test",
+    against: str = "rounds",
+) -> alt.LayerChart:
+    """One line for each method: a metric ("average", "worst10" or "variance") against "rounds" or
+    "bytes".
+    """
     rows = [row for label in labels for row in _rows(comparison, label, metric, split)]
     name = capitalise(METRICS[metric].title)
     unit = f"{name} ({unit_of(METRICS[metric])})"
@@ -28,19 +37,36 @@ def convergence(comparison: Comparison, metric: str, labels: Sequence[str], spli
     y = alt.Y("mean:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False))
     base = alt.Chart(values(rows)).encode(x=x, color=colour_of(labels))
     band = base.mark_area(opacity=0.16).encode(y=alt.Y("low:Q", title=unit), y2="high:Q")
-    # Large unseen points are easy to hit. Vega-Lite's own search for the nearest point loses words in its tooltips (6.4).
+    # Large unseen points are easy to hit. Vega-Lite's own search for the nearest point loses words
+    # in its tooltips (6.4).
     hit = alt.selection_point(on="pointerover", clear="pointerout", empty=False)
     sent = ("Bytes sent and received so far", ".3~s")
-    tip = {"method": "Method", "round": ("Round", ",d"), "sent": sent, "mean": (unit, ".1f"), "span": "Seeds"}
-    points = base.mark_circle(size=260).encode(y=y, opacity=alt.condition(hit, alt.value(0.35), alt.value(0)), tooltip=tooltips(**tip))
+    tip = {
+        "method": "Method",
+        "round": ("Round", ",d"),
+        "sent": sent,
+        "mean": (unit, ".1f"),
+        "span": "Seeds",
+    }
+    points = base.mark_circle(size=260).encode(
+        y=y, opacity=alt.condition(hit, alt.value(0.35), alt.value(0)), tooltip=tooltips(**tip)
+    )
     shapes = base.transform_filter("datum.shaped").mark_point(filled=True, size=42, opacity=0.9)
     line = base.mark_line(strokeWidth=2, clip=True).encode(y=y)
     layers = [band, line, shapes.encode(y=y, shape=shape_of(labels)), points.add_params(hit)]
-    return finish(layers, title=title, description=f"{title}, {SPLIT_WORDS[split]} rows, one line per method.", height=240)
+    return finish(
+        layers,
+        title=title,
+        description=f"{title}, {SPLIT_WORDS[split]} rows, one line per method.",
+        height=240,
+    )
 
 
 def _rounds() -> alt.X:
-    return alt.X("round:Q", axis=alt.Axis(title="Rounds of training", tickMinStep=1, tickCount=5, format=",d"))
+    return alt.X(
+        "round:Q",
+        axis=alt.Axis(title="Rounds of training", tickMinStep=1, tickCount=5, format=",d"),
+    )
 
 
 def _bytes(rows: list[dict[str, Any]]) -> alt.X:
@@ -75,23 +101,38 @@ def _rows(comparison: Comparison, label: str, metric: str, split: str) -> list[d
 
 
 def bytes_after(run: Run, rounds: int) -> float:
-    """Bytes that all sampled clients sent and received in the first `rounds` rounds, including clients that dropped out."""
+    """Bytes that all sampled clients sent and received in the first `rounds` rounds, including
+    clients that dropped out.
+    """
     return rounds * run.trace.cohort.shape[1] * (run.trace.upload + run.trace.download)
 
 
 def _series(run: Run, metric: str, split: str) -> list[tuple[int, float]]:
     """The metric at each evaluation in which it is defined, thinned to at most 120 evaluations."""
     kept = thin(len(run.trace.rounds), MOST_EVALUATIONS)
-    tables = run.trace.tables[kept, SPLITS.index(split)]  # [evaluations, clients, groups, labels, outcomes]
-    measured = [_measured(metric, a, n) for a, n in zip(accuracy(tables), examples(tables), strict=True)]
-    return [(int(done), v) for done, v in zip(run.trace.rounds[kept], measured, strict=True) if np.isfinite(v)]
+    # [evaluations, clients, groups, labels, outcomes]
+    tables = run.trace.tables[kept, SPLITS.index(split)]
+    measured = [
+        _measured(metric, a, n) for a, n in zip(accuracy(tables), examples(tables), strict=True)
+    ]
+    return [
+        (int(done), v)
+        for done, v in zip(run.trace.rounds[kept], measured, strict=True)
+        if np.isfinite(v)
+    ]
 
 
 def _measured(metric: str, accuracies: np.ndarray, counts: np.ndarray) -> float:
     known = np.isfinite(accuracies)
-    return METRICS[metric].function(accuracies[known], counts[known]) if known.any() else float("nan")
+    return (
+        METRICS[metric].function(accuracies[known], counts[known]) if known.any() else float("nan")
+    )
 
 
 def thin(number: int, most: int) -> np.ndarray:
     """At most `most` evenly spaced positions of `number`, including the first and the last."""
-    return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(int)) if number else np.zeros(0, int)
+    return (
+        np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(int))
+        if number
+        else np.zeros(0, int)
+    )

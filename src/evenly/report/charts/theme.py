@@ -1,8 +1,9 @@
 """Colours and type of the charts and of the page, in one place.
 
-On the page, charts name colours as CSS variables, so that light, dark and print are one drawing. Saved charts have the
-light colours themselves. The series are Okabe and Ito's palette, safe for colour-blind readers, in shades that keep 3:1
-contrast with the background; every series also has its own shape.
+On the page, charts name colours as CSS variables, so that light, dark and print are one drawing.
+Saved charts have the light colours themselves. The series are Okabe and Ito's palette, safe for
+colour-blind readers, in shades that keep 3:1 contrast with the background; every series also has
+its own shape.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,7 +49,16 @@ DARK = {
     "series-7": "#8fd0f7",
     "series-8": "#ab92ec",
 }
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+SHAPES = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "cross",
+    "triangle-down",
+    "triangle-right",
+    "triangle-left",
+)
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 SAVED_WIDTH = 640
 AXIS = {
@@ -60,10 +70,27 @@ AXIS = {
     "titleFontSize": 12,
     "titleFontWeight": "normal",
 }
-ROOM = 26  # between names: drawn with one font and seen with another, they may be a fifth wider than what was left for them
-LEGEND = {"orient": "top", "offset": 44, "columns": 3, "columnPadding": ROOM, "symbolOpacity": 1, "labelLimit": 240, "title": None}
+# between names: drawn with one font and seen with another, they may be a fifth wider than what was
+# left for them
+ROOM = 26
+LEGEND = {
+    "orient": "top",
+    "offset": 44,
+    "columns": 3,
+    "columnPadding": ROOM,
+    "symbolOpacity": 1,
+    "labelLimit": 240,
+    "title": None,
+}
 # Upright and above the axis, a title takes no width from the plot: phones have none to spare.
-AXIS_Y = {"titleAngle": 0, "titleAnchor": "end", "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0, "titleY": -10}
+AXIS_Y = {
+    "titleAngle": 0,
+    "titleAnchor": "end",
+    "titleAlign": "left",
+    "titleBaseline": "bottom",
+    "titleX": 0,
+    "titleY": -10,
+}
 
 
 def config(colour: Callable[[str], str]) -> dict[str, Any]:
@@ -77,7 +104,13 @@ def config(colour: Callable[[str], str]) -> dict[str, Any]:
         "axis": AXIS | ink,
         "axisY": AXIS_Y,
         "legend": LEGEND | {"labelColor": colour("ink")},
-        "title": {"anchor": "start", "color": colour("ink"), "fontSize": 15, "fontWeight": 600, "offset": 14},
+        "title": {
+            "anchor": "start",
+            "color": colour("ink"),
+            "fontSize": 15,
+            "fontWeight": 600,
+            "offset": 14,
+        },
         "style": {
             "guide-line": {"color": colour("soft"), "strokeWidth": 1.2},
             "guide-text": {"color": colour("soft"), "fontSize": 12},
@@ -90,7 +123,9 @@ def config(colour: Callable[[str], str]) -> dict[str, Any]:
 
 
 def page_config() -> dict[str, Any]:
-    """The configuration for the page: colours are CSS variables, and the legend is part of the page, where it wraps."""
+    """The configuration for the page: colours are CSS variables, and the legend is part of the
+    page, where it wraps.
+    """
     found = config(lambda name: f"var(--{name})")
     return found | {"legend": {"disable": True}}
 
@@ -113,14 +148,20 @@ def shape_of(labels: Sequence[str]) -> alt.Shape:
 def tooltips(**fields: str | tuple[str, str]) -> list[alt.Tooltip]:
     """Tooltips by field: a title for text, or a title and a format for a number."""
     return [
-        alt.Tooltip(f"{name}:N", title=title) if isinstance(title, str) else alt.Tooltip(f"{name}:Q", title=title[0], format=title[1])
+        (
+            alt.Tooltip(f"{name}:N", title=title)
+            if isinstance(title, str)
+            else alt.Tooltip(f"{name}:Q", title=title[0], format=title[1])
+        )
         for name, title in fields.items()
     ]
 
 
 def values(rows: list[dict[str, Any]]) -> alt.InlineData:
     """Rows as chart data: rounded, and undefined numbers as null, since JSON has no NaN."""
-    return alt.InlineData(values=[{key: _plain(value) for key, value in row.items()} for row in rows])
+    return alt.InlineData(
+        values=[{key: _plain(value) for key, value in row.items()} for row in rows]
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -129,16 +170,23 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
-def finish(layers: Sequence[alt.Chart], *, title: str, description: str, height: int) -> alt.LayerChart:
+def finish(
+    layers: Sequence[alt.Chart], *, title: str, description: str, height: int
+) -> alt.LayerChart:
     """Combine layers into one chart with a title, a height and a description for screen readers."""
     fitted = alt.AutoSizeParams(type="fit-x", contains="padding")
-    chart = cast("alt.LayerChart", alt.layer(*layers))  # it would be a FacetChart only if a layer were one
-    return chart.properties(title=title, description=description, width="container", height=height, autosize=fitted)
+    # it would be a FacetChart only if a layer were one
+    chart = cast("alt.LayerChart", alt.layer(*layers))
+    return chart.properties(
+        title=title, description=description, width="container", height=height, autosize=fitted
+    )
 
 
 def save_chart(chart: alt.LayerChart, path: str | Path) -> None:
     """Write a chart as .svg, .png, .pdf, .html or .json, depending on the suffix of the path."""
     # Room at the sides: whoever looks at it may have wider letters than the renderer measured.
-    fixed = chart.properties(width=SAVED_WIDTH, padding={"left": 32, "right": 24, "top": 5, "bottom": 5})
+    fixed = chart.properties(
+        width=SAVED_WIDTH, padding={"left": 32, "right": 24, "top": 5, "bottom": 5}
+    )
     fixed.config = alt.Config(**saved_config())
     fixed.save(str(path))

@@ -14,7 +14,8 @@ from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, va
 from evenly.report.tuning_trials import aims_of, every_method, kind_of, kinds_of
 from evenly.report.values import capitalise, format_spread, unit_of
 
-# The trials of a search, one aim against another: one mark per trial, and a line through those that no other beats.
+# The trials of a search, one aim against another: one mark per trial, and a line through those that
+# no other beats.
 
 
 class TuningView(NamedTuple):
@@ -31,8 +32,9 @@ class TuningView(NamedTuple):
 
 
 def pairs_of_aims(tuning: Tuning) -> list[tuple[str, str]]:
-    """The pairs of metrics to plot: a single objective over the metric that must be kept, else all pairs or, of more than three, the
-    first with each."""
+    """The pairs of metrics to plot: a single objective over the metric that must be kept, else all
+    pairs or, of more than three, the first with each.
+    """
     aims = aims_of(tuning)
     if len(tuning.plan.objectives) == 1:
         aims = aims[::-1]
@@ -42,13 +44,20 @@ def pairs_of_aims(tuning: Tuning) -> list[tuple[str, str]]:
 
 
 def candidates(tuning: Tuning) -> list[Trial]:
-    """The baseline and the trials that can be chosen: those within the margin or, without a margin, those on the front.
+    """The baseline and the trials that can be chosen: those within the margin or, without a margin,
+    those on the front.
 
     All trials if there are fewer than three of these.
     """
     choice, every = tuning.choice, every_method(tuning)
-    good = choice.front if tuning.plan.within is None else [label for label, allowed in choice.allowed.items() if allowed]
-    found = [tried for label, tried in every.items() if label in (*good, choice.chosen, choice.baseline)]
+    good = (
+        choice.front
+        if tuning.plan.within is None
+        else [label for label, allowed in choice.allowed.items() if allowed]
+    )
+    found = [
+        tried for label, tried in every.items() if label in (*good, choice.chosen, choice.baseline)
+    ]
     return found if len(found) > 2 else list(every.values())
 
 
@@ -56,11 +65,14 @@ def room_of(tuning: Tuning) -> float:
     """How far a chart extends beyond the candidates, as a fraction of their range."""
     if len(candidates(tuning)) == len(every_method(tuning)):
         return 0.1  # nothing lies beyond
-    return 0.35 if tuning.plan.within is None else 1.0  # a margin is narrow, and what lies just outside tells what it costs
+    # a margin is narrow, and what lies just outside tells what it costs
+    return 0.35 if tuning.plan.within is None else 1.0
 
 
 def view_of(tuning: Tuning, x: str, y: str) -> TuningView:
-    """The view that fits the candidates. Failed trials may lie outside, since they would compress all others."""
+    """The view that fits the candidates. Failed trials may lie outside, since they would compress
+    all others.
+    """
     at = np.array([[tried.means[x], tried.means[y]] for tried in candidates(tuning)])
     at = at[np.isfinite(at).all(1)]
     room = room_of(tuning) * np.maximum(np.ptp(at, axis=0), 1e-3 * np.abs(at).max(0, initial=1e-9))
@@ -68,7 +80,9 @@ def view_of(tuning: Tuning, x: str, y: str) -> TuningView:
 
 
 def tuning_front(tuning: Tuning, view: TuningView) -> alt.LayerChart:
-    """The trials in one plane. Lines show the range over seeds of the chosen trial and of the baseline."""
+    """The trials in one plane. Lines show the range over seeds of the chosen trial and of the
+    baseline.
+    """
     kinds, (x, y) = kinds_of(tuning), axes_of(view)
     every = every_method(tuning)
     rows = [_row(tuning, tried, view) for tried in every.values() if view.holds(tried)]
@@ -85,7 +99,9 @@ def tuning_front(tuning: Tuning, view: TuningView) -> alt.LayerChart:
         marks.transform_filter(_is(kinds[2:])).mark_point(filled=True, size=180, opacity=0.9),
     ]
     title = capitalise(f"{EVERY_METRIC[view.x].title} and {EVERY_METRIC[view.y].title}")
-    description = f"{title}: one point for each of {len(rows)} settings; chosen is {tuning.choice.chosen}."
+    description = (
+        f"{title}: one point for each of {len(rows)} settings; chosen is {tuning.choice.chosen}."
+    )
     return finish(layers, title=title, description=description, height=380)
 
 
@@ -99,9 +115,9 @@ def axes_of(view: TuningView) -> tuple[alt.X, alt.Y]:
     def scale(i: int) -> alt.Scale:
         return alt.Scale(domain=[float(view.low[i]), float(view.high[i])], nice=False, zero=False)
 
-    return alt.X("x:Q", axis=alt.Axis(title=axis_title(view.x), tickCount=6), scale=scale(0)), alt.Y(
-        "y:Q", axis=alt.Axis(title=axis_title(view.y), tickCount=5), scale=scale(1)
-    )
+    return alt.X(
+        "x:Q", axis=alt.Axis(title=axis_title(view.x), tickCount=6), scale=scale(0)
+    ), alt.Y("y:Q", axis=alt.Axis(title=axis_title(view.y), tickCount=5), scale=scale(1))
 
 
 def axis_title(name: str) -> str:
@@ -113,15 +129,24 @@ def axis_title(name: str) -> str:
 
 def _line(rows: list[dict[str, Any]], x: alt.X, y: alt.Y) -> alt.Chart:
     front = [row for row in rows if row["front"] == "yes"]
-    return alt.Chart(values(front)).mark_line(style="guide-line", strokeWidth=1.6, clip=True).encode(x=x, y=y, order="x:Q")
+    return (
+        alt.Chart(values(front))
+        .mark_line(style="guide-line", strokeWidth=1.6, clip=True)
+        .encode(x=x, y=y, order="x:Q")
+    )
 
 
 def margin_in(tuning: Tuning, view: TuningView) -> float | None:
-    """Where the margin ends on an axis of the view; None if it is on neither axis or out of view."""
+    """Where the margin ends on an axis of the view; None if it is on neither axis or out
+    of view.
+    """
     plan = tuning.plan
     if plan.within is None or plan.keep not in (view.x, view.y):
         return None
-    end, axis = tuning.baseline.means[plan.keep] - EVERY_METRIC[plan.keep].better * plan.within, int(plan.keep == view.y)
+    end, axis = (
+        tuning.baseline.means[plan.keep] - EVERY_METRIC[plan.keep].better * plan.within,
+        int(plan.keep == view.y),
+    )
     return end if view.low[axis] <= end <= view.high[axis] else None
 
 
@@ -144,7 +169,10 @@ def trial_row(tuning: Tuning, tried: Trial) -> dict[str, Any]:
         "method": kind_of(tuning, tried),
         "label": tried.label,
         "front": "yes" if tried.label in tuning.choice.front else "no",
-        **{f"aim{i}": format_spread(tried.spread(name), EVERY_METRIC[name]) for i, name in enumerate(aims_of(tuning))},
+        **{
+            f"aim{i}": format_spread(tried.spread(name), EVERY_METRIC[name])
+            for i, name in enumerate(aims_of(tuning))
+        },
     }
 
 
@@ -164,17 +192,41 @@ def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
     kinds, search = kinds_of(tuning), tuning.plan.space.dimensions[setting]
     low, high = _reach(tuning, aim)
     shown = [tried for tried in tuning.trials if low <= tried.means[aim] <= high]
-    rows = [{**trial_row(tuning, tried), "setting": _place(search, tried.settings[setting]), "aim": tried.means[aim]} for tried in shown]
-    y = alt.Y("aim:Q", axis=alt.Axis(title=axis_title(aim), tickCount=5), scale=alt.Scale(domain=[low, high], nice=False, zero=False))
+    rows = [
+        {
+            **trial_row(tuning, tried),
+            "setting": _place(search, tried.settings[setting]),
+            "aim": tried.means[aim],
+        }
+        for tried in shown
+    ]
+    y = alt.Y(
+        "aim:Q",
+        axis=alt.Axis(title=axis_title(aim), tickCount=5),
+        scale=alt.Scale(domain=[low, high], nice=False, zero=False),
+    )
     marks = alt.Chart(values(rows)).mark_point(filled=True, opacity=0.9)
-    base = marks.encode(x=_axis(search, setting), y=y, color=colour_of(kinds), shape=shape_of(kinds), tooltip=tooltip_of(tuning))
+    base = marks.encode(
+        x=_axis(search, setting),
+        y=y,
+        color=colour_of(kinds),
+        shape=shape_of(kinds),
+        tooltip=tooltip_of(tuning),
+    )
     baseline = alt.Chart(values([{"aim": tuning.baseline.means[aim]}]))
     layers = [
         baseline.mark_rule(style="guide-line", strokeDash=[4, 4]).encode(y="aim:Q"),
-        base.encode(size=alt.condition(f"datum.method === '{kinds[2]}'", alt.value(180), alt.value(60))),
+        base.encode(
+            size=alt.condition(f"datum.method === '{kinds[2]}'", alt.value(180), alt.value(60))
+        ),
     ]
     title = capitalise(f"{EVERY_METRIC[aim].title} by {setting}")
-    return finish(layers, title=title, description=f"{title}: one point for each of {len(rows)} settings.", height=260)
+    return finish(
+        layers,
+        title=title,
+        description=f"{title}: one point for each of {len(rows)} settings.",
+        height=260,
+    )
 
 
 def count_outside(tuning: Tuning, aim: str) -> int:
@@ -197,7 +249,11 @@ def _place(search: Range | Choices, value: object) -> object:
 
 def _axis(search: Range | Choices, setting: str) -> alt.X:
     if isinstance(search, Choices):
-        return alt.X("setting:N", sort=[str(value) for value in search.values], axis=alt.Axis(title=setting, labelAngle=0))
+        return alt.X(
+            "setting:N",
+            sort=[str(value) for value in search.values],
+            axis=alt.Axis(title=setting, labelAngle=0),
+        )
     axis, ends = alt.Axis(title=setting, format="~g", tickCount=5), list(_padded(search))
     if search.whole:
         axis.tickMinStep = 1
@@ -218,5 +274,9 @@ def _padded(search: Range) -> tuple[float, float]:
 
 
 def _decades(search: Range) -> list[float]:
-    """Powers of ten in a range of orders of magnitude: more lines than these make a log axis grey."""
-    return [10.0**k for k in range(ceil(log10(search.low) - 1e-9), floor(log10(search.high) + 1e-9) + 1)]
+    """Powers of ten in a range of orders of magnitude: more lines than these make a log
+    axis grey.
+    """
+    return [
+        10.0**k for k in range(ceil(log10(search.low) - 1e-9), floor(log10(search.high) + 1e-9) + 1)
+    ]

@@ -1,4 +1,6 @@
-"""Charts of how much clients count: over the rounds, in all of training, and under the same losses."""
+"""Charts of how much clients count: over the rounds, in all of training, and under the
+same losses.
+"""
 
 import itertools
 from collections.abc import Collection, Sequence
@@ -14,7 +16,8 @@ from evenly.report.charts.convergence import thin
 from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
 from evenly.report.values import NAMED, Influence, influence, training_rows
 
-# Who counted when: the share of the weight that clients got over the rounds of training, as squares of that size.
+# Who counted when: the share of the weight that clients got over the rounds of training, as squares
+# of that size.
 
 BANDS = 10  # by size, of clients that are too many to be drawn one by one
 HISTORY_BINS = 24
@@ -22,7 +25,9 @@ ROW = 38  # pixels
 
 
 class History(NamedTuple):
-    """Shares of the weight by band of clients and part of training. The shares of each part sum to 1, or to 0 if it gave no weight."""
+    """Shares of the weight by band of clients and part of training. The shares of each part sum to
+    1, or to 0 if it gave no weight.
+    """
 
     bands: list[str]
     rows: np.ndarray  # [bands] share of the training rows
@@ -30,11 +35,14 @@ class History(NamedTuple):
     shares: np.ndarray  # [bands, parts]
 
 
-def weight_history(comparison: Comparison, label: str, hidden: Collection[int] = ()) -> History | None:
-    """Shares of the weight over the rounds, mean over seeds; None without rounds, for one client, or for several models.
+def weight_history(
+    comparison: Comparison, label: str, hidden: Collection[int] = ()
+) -> History | None:
+    """Shares of the weight over the rounds, mean over seeds; None without rounds, for one client,
+    or for several models.
 
-    Bands with hidden clients are left out if one of them holds a single hidden client: shares sum to 1, and those of visible
-    clients are on the page, so its share could be computed.
+    Bands with hidden clients are left out if one of them holds a single hidden client: shares sum
+    to 1, and those of visible clients are on the page, so its share could be computed.
     """
     runs, clients = comparison.of(label), comparison.federation.clients
     rounds = len(runs[0].trace.cohort)
@@ -58,7 +66,9 @@ def weight_history(comparison: Comparison, label: str, hidden: Collection[int] =
 
 def _shares(run: Run, band: np.ndarray, bands: int, edges: np.ndarray) -> np.ndarray:
     cohort, weights = seated(run.trace)
-    part = np.repeat(np.searchsorted(edges, np.arange(len(cohort)), side="right") - 1, cohort.shape[1])
+    part = np.repeat(
+        np.searchsorted(edges, np.arange(len(cohort)), side="right") - 1, cohort.shape[1]
+    )
     total = np.zeros((bands, len(edges) - 1))
     np.add.at(total, (band[cohort.ravel()], part), np.abs(weights).ravel())
     return total / np.maximum(total.sum(0), 1e-12)
@@ -72,19 +82,46 @@ def _name(comparison: Comparison, part: np.ndarray, i: int, parts: int) -> str:
 
 
 def weight_history_chart(history: History, label: str) -> alt.LayerChart:
-    """One row for each band, the largest clients on top. The area of a square is the share of the weight."""
+    """One row for each band, the largest clients on top. The area of a square is the share of the
+    weight.
+    """
     end = history.rounds[-1][1]
-    x = alt.X("part:Q", scale=alt.Scale(domain=[0, end], nice=False), axis=alt.Axis(title="Rounds of training", tickCount=5, format=",d"))
-    y = alt.Y("y:Q", scale=alt.Scale(domain=[0, len(history.bands)], reverse=True, nice=False), axis=None)
+    x = alt.X(
+        "part:Q",
+        scale=alt.Scale(domain=[0, end], nice=False),
+        axis=alt.Axis(title="Rounds of training", tickCount=5, format=",d"),
+    )
+    y = alt.Y(
+        "y:Q", scale=alt.Scale(domain=[0, len(history.bands)], reverse=True, nice=False), axis=None
+    )
     top = float(100 * history.shares.max())
-    size = alt.Size("share:Q", scale=alt.Scale(domain=[0, max(top, 1e-9)], range=[0, 190]), legend=None)
-    squares = alt.Chart(values(_history_rows(history))).mark_point(shape="square", filled=True, opacity=0.85, style="weight")
-    names = alt.Chart(values([{"band": name, "y": i + 0.1, "part": 0} for i, name in enumerate(history.bands)]))
-    tip = {"band": "Clients", "rounds": "Rounds", "times": "Compared with their rows", "share": ("Share of the weight (%)", ".1f")}
-    text = names.mark_text(style="guide-text", align="left", baseline="middle", fontSize=11, limit=alt.ExprRef("width"))
-    layers = [text.encode(x=x, y=y, text="band:N"), squares.encode(x=x, y=y, size=size, tooltip=tooltips(**tip))]
+    size = alt.Size(
+        "share:Q", scale=alt.Scale(domain=[0, max(top, 1e-9)], range=[0, 190]), legend=None
+    )
+    squares = alt.Chart(values(_history_rows(history))).mark_point(
+        shape="square", filled=True, opacity=0.85, style="weight"
+    )
+    names = alt.Chart(
+        values([{"band": name, "y": i + 0.1, "part": 0} for i, name in enumerate(history.bands)])
+    )
+    tip = {
+        "band": "Clients",
+        "rounds": "Rounds",
+        "times": "Compared with their rows",
+        "share": ("Share of the weight (%)", ".1f"),
+    }
+    text = names.mark_text(
+        style="guide-text", align="left", baseline="middle", fontSize=11, limit=alt.ExprRef("width")
+    )
+    layers = [
+        text.encode(x=x, y=y, text="band:N"),
+        squares.encode(x=x, y=y, size=size, tooltip=tooltips(**tip)),
+    ]
     title = f"Who counted when under {label}"
-    description = f"{title}: the share of weight of {len(history.bands)} parts of the clients by size, over {end} rounds."
+    description = (
+        f"{title}: the share of weight of {len(history.bands)} parts of the clients by size, over"
+        f" {end} rounds."
+    )
     return finish(layers, title=title, description=description, height=ROW * len(history.bands))
 
 
@@ -97,7 +134,11 @@ def _history_rows(history: History) -> list[dict[str, Any]]:
             "part": (first + last) / 2,
             "rounds": f"{first:,} to {last:,}" if first < last else f"{first:,}",
             "share": float(100 * history.shares[i, j]),
-            "times": f"{history.shares[i, j] / history.rows[i]:.2f} times" if history.rows[i] > 0 else "no rows",
+            "times": (
+                f"{history.shares[i, j] / history.rows[i]:.2f} times"
+                if history.rows[i] > 0
+                else "no rows"
+            ),
         }
         for i, name in enumerate(history.bands)
         for j, (first, last) in enumerate(history.rounds)
@@ -105,17 +146,22 @@ def _history_rows(history: History) -> list[dict[str, Any]]:
     ]
 
 
-# Who shaped the model: each client's share of all weight given in training, against its share of the training rows.
+# Who shaped the model: each client's share of all weight given in training, against its share of
+# the training rows.
 
 MOST_POINTS = 3000  # beyond that clients of similar size are drawn as one
 BINS = 40
 ROWS, WEIGHT = "Share of all training rows (%)", "Share of all weight in training (%)"
 
 
-def influence_chart(comparison: Comparison, labels: Sequence[str], hidden: Collection[int] = ()) -> alt.LayerChart | None:
-    """Each client's share of the weight against its share of the training rows; with very many clients, means of 40 bins by size.
+def influence_chart(
+    comparison: Comparison, labels: Sequence[str], hidden: Collection[int] = ()
+) -> alt.LayerChart | None:
+    """Each client's share of the weight against its share of the training rows; with very many
+    clients, means of 40 bins by size.
 
-    Hidden clients are not drawn. None for a single client, without known weights, or if no client is left.
+    Hidden clients are not drawn. None for a single client, without known weights, or if no client
+    is left.
     """
     found = {label: influence(comparison, label) for label in labels}
     found = {label: share for label, share in found.items() if np.isfinite(share.weight).all()}
@@ -127,8 +173,12 @@ def influence_chart(comparison: Comparison, labels: Sequence[str], hidden: Colle
     if not rows:
         return None
     title = "How much each client counted in training"
-    description = f"{title}: its share of the training rows against its share of the weight, for each method."
-    return finish([*_diagonal(rows), _points(rows, labels)], title=title, description=description, height=340)
+    description = (
+        f"{title}: its share of the training rows against its share of the weight, for each method."
+    )
+    return finish(
+        [*_diagonal(rows), _points(rows, labels)], title=title, description=description, height=340
+    )
 
 
 def _axes(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -140,12 +190,16 @@ def _axes(rows: list[dict[str, Any]]) -> dict[str, Any]:
     wide = alt.Scale(type="sqrt", zero=False, nice=False, padding=8, domain=ends)
     return {
         "x": alt.X("rows:Q", scale=wide, axis=alt.Axis(title=ROWS, values=ticks, format=".2~r")),
-        "y": alt.Y("weight:Q", scale=root, axis=alt.Axis(title=WEIGHT, values=ticks, format=".2~r")),
+        "y": alt.Y(
+            "weight:Q", scale=root, axis=alt.Axis(title=WEIGHT, values=ticks, format=".2~r")
+        ),
     }
 
 
 def _ends(rows: list[dict[str, Any]]) -> list[float]:
-    """The smallest and the largest share of rows; where all clients are alike, room on both sides."""
+    """The smallest and the largest share of rows; where all clients are alike, room on
+    both sides.
+    """
     low, high = min(row["rows"] for row in rows), max(row["rows"] for row in rows)
     return [low, high] if low < high else [high / 2, high * 2 or 1.0]
 
@@ -156,26 +210,42 @@ def _ticks(low: float, high: float) -> list[float]:
         steps = [float(f"{digit}e{power}") for power in range(-7, 3) for digit in (1, 2, 5)]
         return [0.0, *(step for step in steps if max(low, high / 90) <= step <= high)]
     step = 10 ** np.floor(np.log10(high)) / 5 if high > 0 else 1.0
-    return [float(v) for v in np.arange(np.ceil(low / step), high / step + 1) * step][:: max(1, int((high - low) / step) // 6)]
+    return [float(v) for v in np.arange(np.ceil(low / step), high / step + 1) * step][
+        :: max(1, int((high - low) / step) // 6)
+    ]
 
 
 def _diagonal(rows: list[dict[str, Any]]) -> list[alt.Chart]:
     ends = _ends(rows)
     line = alt.Chart(values([{"rows": end, "weight": end} for end in ends]))
-    word = alt.Chart(values([{"rows": ends[1], "weight": ends[1], "text": "exactly its share of rows"}]))
+    word = alt.Chart(
+        values([{"rows": ends[1], "weight": ends[1], "text": "exactly its share of rows"}])
+    )
     return [
         line.mark_line(style="guide-line", strokeDash=[4, 3]).encode(**_axes(rows)),
-        word.mark_text(style="guide-text", align="right", baseline="bottom", dx=-14, dy=2).encode(**_axes(rows), text="text:N"),
+        word.mark_text(style="guide-text", align="right", baseline="bottom", dx=-14, dy=2).encode(
+            **_axes(rows), text="text:N"
+        ),
     ]
 
 
 def _points(rows: list[dict[str, Any]], labels: Sequence[str]) -> alt.Chart:
-    tip = tooltips(client="Client", method="Method", rows=(ROWS, ".2f"), weight=(WEIGHT, ".2f"), times="Compared with its rows")
+    tip = tooltips(
+        client="Client",
+        method="Method",
+        rows=(ROWS, ".2f"),
+        weight=(WEIGHT, ".2f"),
+        times="Compared with its rows",
+    )
     points = alt.Chart(values(rows)).mark_point(filled=True, size=38, opacity=0.6)
-    return points.encode(**_axes(rows), color=colour_of(labels), shape=shape_of(labels), tooltip=tip)
+    return points.encode(
+        **_axes(rows), color=colour_of(labels), shape=shape_of(labels), tooltip=tip
+    )
 
 
-def _single(hidden: Collection[int], comparison: Comparison, label: str, share: Influence) -> list[dict[str, Any]]:
+def _single(
+    hidden: Collection[int], comparison: Comparison, label: str, share: Influence
+) -> list[dict[str, Any]]:
     each = enumerate(zip(comparison.federation.names, share.rows, share.weight, strict=True))
     return [_influence_row(label, name, r, w) for k, (name, r, w) in each if k not in hidden]
 
@@ -183,17 +253,29 @@ def _single(hidden: Collection[int], comparison: Comparison, label: str, share: 
 def _joined(comparison: Comparison, label: str, share: Influence) -> list[dict[str, Any]]:
     order = np.argsort(share.rows, kind="stable")
     return [
-        _influence_row(label, f"{len(part):,} clients of this size (mean)", share.rows[part].mean(), share.weight[part].mean())
+        _influence_row(
+            label,
+            f"{len(part):,} clients of this size (mean)",
+            share.rows[part].mean(),
+            share.weight[part].mean(),
+        )
         for part in np.array_split(order, BINS)
     ]
 
 
 def _influence_row(label: str, name: str, rows: float, weight: float) -> dict[str, Any]:
     times = f"{weight / rows:.2f} times" if rows > 0 else "no rows"
-    return {"method": label, "client": name, "rows": float(100 * rows), "weight": float(100 * weight), "times": times}
+    return {
+        "method": label,
+        "client": name,
+        "rows": float(100 * rows),
+        "weight": float(100 * weight),
+        "times": times,
+    }
 
 
-# How fair methods would weigh the same losses: each client's weight against its loss, for every generalised mean.
+# How fair methods would weigh the same losses: each client's weight against its loss, for every
+# generalised mean.
 
 WEIGHING_POINTS = 60
 AFL = "AFL"
@@ -211,9 +293,11 @@ class LossWeights(NamedTuple):
 def weigh_losses(losses: np.ndarray) -> list[LossWeights]:
     """Weights of the same losses under FedAvg, q-FFL, TERM, PropFair and AFL with usual settings.
 
-    PropFair's M is 1.25 times the largest loss. All weights are scaled to a mean of 1; a larger sum would be a longer step only.
+    PropFair's M is 1.25 times the largest loss. All weights are scaled to a mean of 1; a larger sum
+    would be a longer step only.
     """
-    M = float(f"{1.25 * losses.max():.2g}")  # rounding moves it by 5 % at most, so it stays above every loss
+    # rounding moves it by 5 % at most, so it stays above every loss
+    M = float(f"{1.25 * losses.max():.2g}")
     methods = (
         ("FedAvg", "fedavg", 0.0),
         ("q-FFL, q = 1", "q-ffl", 1.0),
@@ -224,7 +308,13 @@ def weigh_losses(losses: np.ndarray) -> list[LossWeights]:
     found = []
     for name, kind, parameter in methods:
         weights = dual_weights(losses, kind, parameter)
-        found.append(LossWeights(name, generalised_mean(losses, kind, parameter), len(losses) * weights / weights.sum()))
+        found.append(
+            LossWeights(
+                name,
+                generalised_mean(losses, kind, parameter),
+                len(losses) * weights / weights.sum(),
+            )
+        )
     return found
 
 
@@ -234,24 +324,51 @@ def weighing_chart(losses: np.ndarray) -> alt.LayerChart:
     kept = order[thin(len(order), WEIGHING_POINTS)]
     found = weigh_losses(losses)
     names, rows = [weighed.name for weighed in found], _weighing_rows(found, losses, kept)
-    x = alt.X("loss:Q", axis=alt.Axis(title=LOSS, tickCount=6), scale=alt.Scale(zero=False, padding=10))
-    y = alt.Y("weight:Q", axis=alt.Axis(title=RELATIVE_WEIGHT, tickCount=5), scale=alt.Scale(zero=True, padding=6))
+    x = alt.X(
+        "loss:Q", axis=alt.Axis(title=LOSS, tickCount=6), scale=alt.Scale(zero=False, padding=10)
+    )
+    y = alt.Y(
+        "weight:Q",
+        axis=alt.Axis(title=RELATIVE_WEIGHT, tickCount=5),
+        scale=alt.Scale(zero=True, padding=6),
+    )
     base = alt.Chart(values(rows)).encode(x=x, y=y, color=colour_of(names))
     minimised = ("The mean that it minimises", ".3f")
-    tip = {"method": "Method", "loss": (LOSS, ".3f"), "weight": ("Weight, in equal shares", ".2f"), "mean": minimised}
+    tip = {
+        "method": "Method",
+        "loss": (LOSS, ".3f"),
+        "weight": ("Weight, in equal shares", ".2f"),
+        "mean": minimised,
+    }
     layers = [
         base.transform_filter(f"datum.method !== '{AFL}'").mark_line(strokeWidth=1.6, opacity=0.7),
-        base.mark_point(filled=True, size=46, opacity=0.9).encode(shape=shape_of(names), tooltip=tooltips(**tip)),
+        base.mark_point(filled=True, size=46, opacity=0.9).encode(
+            shape=shape_of(names), tooltip=tooltips(**tip)
+        ),
         *_worst(found[-1], float(losses.max()), names),
     ]
     title = "How each method would weigh the same losses"
-    return finish(layers, title=title, description=f"{title}: weight against loss for {len(losses)} clients.", height=300)
+    return finish(
+        layers,
+        title=title,
+        description=f"{title}: weight against loss for {len(losses)} clients.",
+        height=300,
+    )
 
 
-def _weighing_rows(found: Sequence[LossWeights], losses: np.ndarray, clients: np.ndarray) -> list[dict[str, Any]]:
-    """One row for each method and client, without AFL's one heavy client: it would compress all others, so a line marks it instead."""
+def _weighing_rows(
+    found: Sequence[LossWeights], losses: np.ndarray, clients: np.ndarray
+) -> list[dict[str, Any]]:
+    """One row for each method and client, without AFL's one heavy client: it would compress all
+    others, so a line marks it instead.
+    """
     return [
-        {"method": weighed.name, "loss": float(losses[k]), "weight": float(weighed.weights[k]), "mean": weighed.mean}
+        {
+            "method": weighed.name,
+            "loss": float(losses[k]),
+            "weight": float(weighed.weights[k]),
+            "mean": weighed.mean,
+        }
         for weighed in found
         for k in clients
         if weighed.name != AFL or not weighed.weights[k]
@@ -260,8 +377,14 @@ def _weighing_rows(found: Sequence[LossWeights], losses: np.ndarray, clients: np
 
 def _worst(weighed: LossWeights, loss: float, names: list[str]) -> list[alt.Chart]:
     heavy = float(weighed.weights.max())
-    base = alt.Chart(values([{"method": AFL, "loss": loss, "text": f"{AFL}: {heavy:,.0f}, off the chart ↑"}])).encode(x="loss:Q")
+    base = alt.Chart(
+        values([{"method": AFL, "loss": loss, "text": f"{AFL}: {heavy:,.0f}, off the chart ↑"}])
+    ).encode(x="loss:Q")
     return [
-        base.mark_rule(strokeWidth=1.6, strokeDash=[4, 3], opacity=0.7).encode(color=colour_of(names)),
-        base.mark_text(style="guide-text", align="right", baseline="top", dx=-8).encode(text="text:N", y=alt.value(2)),
+        base.mark_rule(strokeWidth=1.6, strokeDash=[4, 3], opacity=0.7).encode(
+            color=colour_of(names)
+        ),
+        base.mark_text(style="guide-text", align="right", baseline="top", dx=-8).encode(
+            text="text:N", y=alt.value(2)
+        ),
     ]

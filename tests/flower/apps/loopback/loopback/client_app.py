@@ -29,8 +29,16 @@ def measure(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     config = message.content[wire.CONFIG]
-    fault = context.node_config.get(f"round-{config[wire.ROUND]}") if context.run_config["faults"] else None
-    return spoilt(str(fault), message, lambda: _honest(message, context)) if fault else _honest(message, context)
+    fault = (
+        context.node_config.get(f"round-{config[wire.ROUND]}")
+        if context.run_config["faults"]
+        else None
+    )
+    return (
+        spoilt(str(fault), message, lambda: _honest(message, context))
+        if fault
+        else _honest(message, context)
+    )
 
 
 @app.evaluate()

@@ -26,7 +26,11 @@ def main(grid: Grid, context: Context) -> None:
         two_phase=bool(config["two-phase"]),
     )
     first = first_arrays(method, task_of(str(config["method"])), SEEDS)
-    result = made.start(grid, first, num_rounds=int(config["rounds"]), timeout=float(config["timeout"]))
+    result = made.start(
+        grid, first, num_rounds=int(config["rounds"]), timeout=float(config["timeout"])
+    )
     if config["save"]:
         assert result.arrays is not None
-        np.savez(str(config["save"]), **{name: array.numpy() for name, array in result.arrays.items()})  # pyright: ignore[reportArgumentType]
+        np.savez(
+            str(config["save"]), **{name: array.numpy() for name, array in result.arrays.items()}
+        )  # pyright: ignore[reportArgumentType]
