@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,75 @@ def name(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
+MOST_LINES = 600  # of a module
+MOST_BODY_LINES = 40  # of a function, without its signature and its docstring
+MOST_POSITIONAL = 5  # parameters that may be passed by position, without self and cls
+INHERITED = {"FairStrategy.start"}  # Flower decides the parameters
+
+
+def functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """The functions and methods of a module with their qualified names."""
+
+    def below(
+        node: ast.AST, prefix: str
+    ) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+        for child in ast.iter_child_nodes(node):
+            inner = f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{prefix}{child.name}", child
+                inner = f"{prefix}{child.name}."
+            yield from below(child, inner)
+
+    return below(ast.parse(path.read_text()), "")
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    last = body[-1].end_lineno if body else None
+    return last - body[0].lineno + 1 if last else 0
+
+
+def positional(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
 @pytest.mark.parametrize("path", MODULES, ids=name)
-def test_modules_are_short_enough_to_read(path: Path):
-    assert len(path.read_text().splitlines()) <= 600
+def test_modules_and_functions_are_short_enough_to_read(path: Path):
+    assert len(path.read_text().splitlines()) <= MOST_LINES
+    long = {
+        label: lines
+        for label, one in functions(path)
+        if (lines := body_lines(one)) > MOST_BODY_LINES
+    }
+    assert long == {}, "split these functions where a new idea begins"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_functions_take_few_parameters_by_position(path: Path):
+    many = {
+        label: count
+        for label, one in functions(path)
+        if (count := positional(one)) > MOST_POSITIONAL
+    }
+    assert many.keys() <= INHERITED, "pass the others by keyword (after *), or as a record"
+
+
+def test_long_functions_and_parameters_are_counted(tmp_path: Path):
+    """The two limits above hold nothing if the counting is wrong."""
+    lines = [
+        "class A:",
+        "    def f(self, a, b, /, c, *, d):",
+        '        """Words."""',
+        "        x = [",
+        "            a,",
+        "        ]",
+        "        return x",
+    ]
+    text = "\n".join(lines)
+    (tmp_path / "one.py").write_text(text)
+    ((label, one),) = functions(tmp_path / "one.py")
+    assert (label, body_lines(one), positional(one)) == ("A.f", 4, 3)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name)

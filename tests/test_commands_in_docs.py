@@ -215,7 +215,17 @@ RUNNABLE = [
 ]
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=name)
+FIRST = ("README.md", "index.md")  # pages that everybody reads; the others are slow tests
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        page if page.name in FIRST else pytest.param(page, marks=pytest.mark.slow)
+        for page in RUNNABLE
+    ],
+    ids=name,
+)
 def test_what_the_page_says_works(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]):
     names: dict[str, Any] = {"__name__": "page"}
     absent: list[str] = []

@@ -17,9 +17,9 @@ from evenly.auditing.page_sections import (
     fraction_entry,
     group_section,
     rate_entry,
-    score_section,
 )
 from evenly.auditing.result import Audit
+from evenly.auditing.score_section import score_section
 from evenly.auditing.views import ClientGaps
 from evenly.report.worst_served import Trivial
 from tests.auditing import made

@@ -84,6 +84,7 @@ class Visitor:
         return self.page.text_content("#status")
 
 
+@pytest.mark.slow
 def test_the_page_follows_an_experiment_until_it_is_killed(browser, processes, tmp_path: Path):  # noqa: F811
     watch = evenly("watch", "out", "--no-open", folder=tmp_path)
     processes.append(watch)
@@ -112,7 +113,7 @@ def test_the_page_follows_an_experiment_until_it_is_killed(browser, processes, t
     page.uncheck("input[value='fedavg']")
     page.wait_for_function("!document.querySelector('#rows tr:first-child svg path')")
     training.kill()
-    assert "the process is gone" in visit.status("gone")
+    assert "the process has ended" in visit.status("gone")
     assert "evenly resume out" in page.text_content("#status")
     assert page.text_content("#runs [data-stage=stopped] dd") == "2"
     assert visit.complaints == []

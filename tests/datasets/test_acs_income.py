@@ -55,6 +55,7 @@ def person(**changes: str) -> dict[str, str]:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_every_state_is_counted():
     need("acs-income")
     federation = acs_income()

@@ -101,6 +101,7 @@ def test_impossible_federations_are_refused(toy, settings: dict, sentence: str):
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_the_whole_set():
     need("fair_mnist_rotate")
     federation = fair_mnist_rotate()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.experiment.tuning import choose, front_metrics, shortfall
+from evenly.experiment.search_trials import choose, front_metrics, shortfall
 from evenly.metrics import measure
 
 

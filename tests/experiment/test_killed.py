@@ -163,8 +163,8 @@ def kill_often(
     pytest.fail(f"{kills} kills were not in time")
 
 
-def test_three_kills_change_nothing(undisturbed: Undisturbed, tmp_path: Path):
-    kill_often(undisturbed, tmp_path, kills=3, each=3, draw=random.Random(5))
+def test_a_kill_changes_nothing(undisturbed: Undisturbed, tmp_path: Path):
+    kill_often(undisturbed, tmp_path, kills=1, each=1, draw=random.Random(5))
 
 
 @pytest.mark.slow

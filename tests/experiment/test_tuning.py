@@ -20,7 +20,8 @@ from evenly.experiment.comparison import final_spreads
 from evenly.experiment.execute import execute
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan
-from evenly.experiment.tuning import TrialDatabase, choose, trial_rows, tune, write_trials
+from evenly.experiment.search_trials import TrialDatabase, choose
+from evenly.experiment.tuning import trial_rows, tune, write_trials
 from evenly.experiment.tuning_space import plan_tuning
 from tests.tunings import DATA, Trainer, searched
 

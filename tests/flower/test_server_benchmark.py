@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+@pytest.mark.slow
 def test_the_script_finds_both_models_equal_and_no_second_copy_of_the_replies(tmp_path: Path):
     out, replies = tmp_path / "out.json", 8
     command = [

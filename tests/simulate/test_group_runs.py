@@ -193,8 +193,8 @@ def test_a_federation_without_two_sides_is_refused(
         with pytest.raises(
             ValueError,
             match=(
-                f"^{name} compares .* no training row belongs to a person who is {side}. .* 1 of 2"
-                " groups"
+                f"^{name} compares .* no training row belongs to a person who is {side}\\. 1 of 2"
+                " groups are marked as unprivileged"
             ),
         ):
             simulate(task, sided, algorithms(text), 1)

@@ -125,6 +125,7 @@ def test_lanes_of_unequal_clients_take_no_more_strides_than_the_longest_needs():
     assert len(read) == rounds * 2 * 2 * STRIDE  # two lanes, two strides of the longer client
 
 
+@pytest.mark.slow
 def test_equal_clients_of_a_large_model_train_as_in_turn():
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(60, 600)).astype(np.float32), draw.integers(0, 3, 60)

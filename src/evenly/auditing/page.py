@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from evenly.auditing.estimates import SCORES
 from evenly.auditing.findings import interval_words, protection_words, whom_of
-from evenly.auditing.page_sections import PagePart, client_section, group_section, score_section
+from evenly.auditing.page_sections import PagePart, client_section, group_section
 from evenly.auditing.result import Audit
+from evenly.auditing.score_section import score_section
 from evenly.auditing.views import AGAINST
 from evenly.metrics import GROUP_METRICS, METRICS
 from evenly.report.html import (

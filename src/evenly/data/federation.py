@@ -22,8 +22,7 @@ from evenly.data.sensitive import (
 from evenly.data.splits import CENTRAL, SPLITS, Ragged, given_rows, split_rows
 from evenly.records import record, replace, require, static
 
-# partitions: the data name their clients; each client's rows are generated
-NATURAL, DRAWN = "natural", "drawn with the data"
+NATURAL, DRAWN = "natural", "drawn with the data"  # partitions that data sets come with
 CHECKED_ROWS = 2**16  # rows that are checked at once
 
 
@@ -42,8 +41,7 @@ class Census(NamedTuple):
 
     examples: np.ndarray  # [clients] number of training rows
     cells: np.ndarray  # [clients, groups, labels] number of training rows
-    # numbers of the unprivileged groups; all others are privileged
-    unprivileged: tuple[int, ...] = (0,)
+    unprivileged: tuple[int, ...] = (0,)  # numbers of the unprivileged groups
     favourable: int = 1  # number of the favourable label
 
     @property
@@ -403,8 +401,7 @@ def _sensitive(group: Any) -> dict[Any, TableColumn]:
 
 
 def as_features(x: Any) -> np.ndarray:
-    """Features as an array [rows, ...] of finite numbers. Floats, and arrays with two axes, become
-    float32.
+    """Features as an array [rows, ...] of finite numbers; floats and tables become float32.
 
     The result is a copy, unless `x` is a memory-mapped file that needs no conversion.
     """
@@ -536,7 +533,7 @@ def sides(census: Census, method: str) -> np.ndarray:
             bool(rows[groups_of_side].sum() > 0),
             f"{method} compares unprivileged people with all others, but no training row belongs to"
             f" a person who is {side}. {len(set(census.unprivileged))} of {groups} groups are"
-            " unprivileged: check which.",
+            " marked as unprivileged. Check which groups these are.",
         )
     return sides
 

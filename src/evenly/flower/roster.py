@@ -26,8 +26,9 @@ from evenly.parts.sampling import SAMPLINGS, Full, Uniform
 from evenly.parts.work import PREPARES, LocalTraining
 from evenly.randomness import Draws
 from evenly.records import replace, require
-from evenly.simulate import run as simulation
 from evenly.simulate.choosing import BEFORE_TRAINING
+from evenly.simulate.fitting import fit_to_data
+from evenly.simulate.run import initial_model
 from evenly.types import Algorithm, Rule, Seeds, Select, Server, Several, Task
 
 # Numbers of clients, and their census before the first round.
@@ -381,7 +382,7 @@ def first_arrays(
     """
     seeds, algorithm = seeds or Seeds(), algorithm_of(algorithm)
     task, rule = algorithm.task(task, seeds), algorithm.rule
-    model = simulation.initial_model(task, rule, seeds)
+    model = initial_model(task, rule, seeds)
     if not (isinstance(rule, Several) and rule.apart):
         return wire.to_arrays(model, dtype=np.int32 if algorithm.network is not None else None)
     names, leaves = wire.names_of(model), wire.leaves_of(model)
@@ -418,7 +419,7 @@ def fit_to_clients(algorithm: Algorithm, roll: Roll) -> Algorithm:
         " group. In a deployment either leave it and the inference out, so that groups are known,"
         " or leave it out alone, so that clients infer them.",
     )
-    return simulation.fit_to_data(
+    return fit_to_data(
         algorithm, cast(Any, _ClientCounts(roll.clients, roll.client_group, roll.census))
     )
 

@@ -2,7 +2,9 @@
 parity sampling.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -63,15 +65,7 @@ def lowest_gap(views: list[StudyView]) -> Finding | None:
         *(f"{name}, {p}" for p in PROTOCOLS for name in ("ranks", "middle rank", "lowest")),
         "ranks, paper",
     )
-    rows = []
-    for view in (v for v in views if v.place in found):
-        own = found[view.place]
-        cells = [
-            cell
-            for p in PROTOCOLS
-            for cell in (_span(own[p][0], own[p][1]), _rank(spread(own[p][2])), own[p][3])
-        ]
-        rows.append((str(view.place), *cells, _paper_ranks(view)))
+    rows = [_rank_row(view, found[view.place]) for view in views if view.place in found]
     thesis = (
         "FedCvg or FedCvg-Ratio with local debiasing is recommended wherever fairness comes first:"
         " the lowest EOD and AOD."
@@ -84,6 +78,16 @@ def lowest_gap(views: list[StudyView]) -> Finding | None:
         columns,
         tuple(rows),
     )
+
+
+def _rank_row(view: StudyView, ranks: Mapping[str, Any]) -> tuple[str, ...]:
+    """Ranks and lowest variant under every protocol, and the ranks in the thesis."""
+    cells = [
+        cell
+        for low, high, middle, lowest in (ranks[protocol] for protocol in PROTOCOLS)
+        for cell in (_span(low, high), _rank(spread(middle)), lowest)
+    ]
+    return (str(view.place), *cells, _paper_ranks(view))
 
 
 def _variants(view: StudyView) -> list[ThesisMethod]:
@@ -122,10 +126,7 @@ def sign_of_accuracy(views: list[StudyView]) -> Finding | None:
     """The sign of the accuracy difference, unprivileged minus privileged."""
     if not views:
         return None
-    counts = {
-        p: [tally([o.values["acc_diff"] for o in view.outcomes[p].values()]) for view in views]
-        for p in PROTOCOLS
-    }
+    counts = {p: [tally(_accuracy_gaps(view, p)) for view in views] for p in PROTOCOLS}
     by_data = _tally_by_data(views, counts["honest"])
     sides = "; ".join(
         f"on {name} clearly for the privileged in {own.lower}, for the unprivileged in"
@@ -145,15 +146,8 @@ def sign_of_accuracy(views: list[StudyView]) -> Finding | None:
     )
     rows = []
     for i, view in enumerate(views):
-        cells = [
-            c
-            for p in PROTOCOLS
-            for c in (
-                str(counts[p][i]),
-                gap(mean_change([o.values["acc_diff"] for o in view.outcomes[p].values()])),
-            )
-        ]
-        rows.append((str(view.place), *cells))
+        cells = [(str(counts[p][i]), gap(mean_change(_accuracy_gaps(view, p)))) for p in PROTOCOLS]
+        rows.append((str(view.place), *itertools.chain(*cells)))
     thesis = (
         "On COMPAS the accuracy difference is consistently negative: women, the privileged"
         " minority, are served more accurately than men."
@@ -161,6 +155,10 @@ def sign_of_accuracy(views: list[StudyView]) -> Finding | None:
     return Finding(
         "accuracy", "Whom are the models more accurate for?", answer, thesis, columns, tuple(rows)
     )
+
+
+def _accuracy_gaps(view: StudyView, protocol: str) -> list[np.ndarray]:
+    return [outcome.values["acc_diff"] for outcome in view.outcomes[protocol].values()]
 
 
 def _tally_by_data(views: list[StudyView], tallies: list[Tally]) -> dict[str, Tally]:

@@ -33,18 +33,10 @@ def equal_memories(views: list[StudyView]) -> Finding | None:
         apart = max(
             (d for a, b in found if (d := _distance(a.trace, b.trace)) is not None), default=None
         )
-        equal, total, models = (
-            equal + sum(same),
-            total + len(same),
-            None if apart is None or models is None else max(models, apart),
-        )
-        rows.append(
-            (
-                str(view.place),
-                f"{sum(same)} of {len(same)}",
-                "not kept" if apart is None else f"{apart:.2g}",
-            )
-        )
+        equal, total = equal + sum(same), total + len(same)
+        models = None if apart is None or models is None else max(models, apart)
+        difference = "not kept" if apart is None else f"{apart:.2g}"
+        rows.append((str(view.place), f"{sum(same)} of {len(same)}", difference))
     if not rows:
         return None
     lead = "Yes" if equal == total and not models else "Not to the bit"

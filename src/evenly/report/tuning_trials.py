@@ -7,7 +7,8 @@ The command line and the page both show this table, so it knows nothing of eithe
 from math import isfinite
 from typing import NamedTuple
 
-from evenly.experiment.tuning import Trial, Tuning, front_metrics
+from evenly.experiment.search_trials import Trial, front_metrics
+from evenly.experiment.tuning import Tuning
 from evenly.metrics import EVERY_METRIC, Metric
 from evenly.report.values import format_spread
 

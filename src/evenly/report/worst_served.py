@@ -215,16 +215,7 @@ def whom_table(whom: Whom) -> Html:
         if own is not None
     ]
     if whom.trivial is not None:
-        rate = 100.0 if whom.trivial.positive else 0.0
-        model = ServedPart(
-            "",
-            whom.whole.rows,
-            whom.trivial.accuracy,
-            tpr=rate,
-            fpr=rate,
-            average=whom.whole.accuracy,
-        )
-        rows.append(_row(whom, f"A trivial model: always “{whom.trivial.label}”", model))
+        rows.append(_trivial_row(whom, whom.trivial))
     positive = (
         f" A positive is “{whom.favourable}”, the favourable label." if whom.favourable else ""
     )
@@ -233,6 +224,12 @@ def whom_table(whom: Whom) -> Html:
         f" many {whom.unit}.{positive}"
     )
     return grid(nonbreaking(caption), columns, rows, kind="compact")
+
+
+def _trivial_row(whom: Whom, trivial: Trivial) -> list[str | Entry]:
+    rate, average = 100.0 if trivial.positive else 0.0, whom.whole.accuracy
+    part = ServedPart("", whom.whole.rows, trivial.accuracy, tpr=rate, fpr=rate, average=average)
+    return _row(whom, f"A trivial model: always “{trivial.label}”", part)
 
 
 def _row(whom: Whom, title: str, part: ServedPart) -> list[str | Entry]:

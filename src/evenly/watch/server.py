@@ -63,6 +63,23 @@ def _places() -> list[Html]:
     )
     part = _choice("part", "Partition")
     counts = element("dl", {"id": "runs", "class": "counts"})
+    needed = element("p", None, "This page needs JavaScript to show an experiment.")
+    return [
+        element("noscript", None, needed),
+        element("p", {"id": "kicker", "class": "kicker"}, "evenly watch"),
+        element("h1", {"id": "name"}, "An experiment"),
+        status,
+        report,
+        bar,
+        far,
+        part,
+        counts,
+        element("div", {"id": "details", "hidden": ""}, *_details()),
+    ]
+
+
+def _details() -> list[Html]:
+    """The sections that appear once there are evaluations: the chart and the table of methods."""
     tools = element("div", {"class": "tools"}, _choice("metric", "Metric"))
     figure = element(
         "figure",
@@ -74,25 +91,9 @@ def _places() -> list[Html]:
     table = element(
         "table", {"class": "methods"}, element("caption", {"id": "caption"}), head, rows
     )
-    details = [
+    return [
         section("rounds", "Rounds", tools, figure),
         section("methods", "Methods so far", table),
-    ]
-    return [
-        element(
-            "noscript",
-            None,
-            element("p", None, "This page needs JavaScript to show an experiment."),
-        ),
-        element("p", {"id": "kicker", "class": "kicker"}, "evenly watch"),
-        element("h1", {"id": "name"}, "An experiment"),
-        status,
-        report,
-        bar,
-        far,
-        part,
-        counts,
-        element("div", {"id": "details", "hidden": ""}, *details),
     ]
 
 

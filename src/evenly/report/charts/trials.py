@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import altair as alt
 import numpy as np
 
-from evenly.experiment.tuning import Trial, Tuning
+from evenly.experiment.search_trials import Trial
+from evenly.experiment.tuning import Tuning
 from evenly.experiment.tuning_space import Choices, Range
 from evenly.metrics import EVERY_METRIC
 from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
