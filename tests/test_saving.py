@@ -15,21 +15,11 @@ import pytest
 
 import evenly.saving
 from evenly.algorithms import algorithm
+from evenly.archives import Archive, DamagedError, leaves_of, read_archive, write_archive
 from evenly.data.federation import Federation
 from evenly.models import MLP, MODELS, Custom, LinearSVM, Logistic, Softmax, from_equinox
 from evenly.records import replace
-from evenly.saving import (
-    Archive,
-    DamagedError,
-    Model,
-    from_trace,
-    leaves_of,
-    load,
-    models_of,
-    read_archive,
-    save,
-    write_archive,
-)  # fmt: skip
+from evenly.saving import Model, from_trace, load, models_of, save
 from evenly.simulate import simulate
 from evenly.types import Seeds, Trace
 from tests import federations

@@ -113,7 +113,7 @@ def _changes(tree: ast.AST) -> Iterator[tuple[Any, ast.AST]]:
             for i, operator in enumerate(node.ops):
                 (new := copy.deepcopy(node)).ops[i] = SWAPS[type(operator)]()
                 yield node, new
-        elif isinstance(node, ast.UnaryOp):
+        elif isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.UAdd):
             yield node, node.operand
         elif (
             isinstance(node, ast.Constant)

@@ -22,7 +22,7 @@ from evenly.cli import app
 from evenly.datasets.load import table_source
 from evenly.experiment import cluster
 from evenly.experiment.execute import Result, execute
-from evenly.experiment.folder import Store, write_rows
+from evenly.experiment.folder import Store, write_results
 from evenly.experiment.plan import Plan
 
 # importing it would fix its settings
@@ -66,7 +66,7 @@ def files(plan, folder, **options):
     ran.
     """
     store = Store(folder / "out", plan)
-    write_rows(store, execute(plan, store, **options))
+    write_results(store, execute(plan, store, **options))
     kept = ("results.csv", "traces/*.npz", "models/*.npz")
     return {
         str(p.relative_to(store.folder)): p.read_bytes()

@@ -11,7 +11,7 @@ from evenly.cli import result_commands
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Comparison, Run, final_spreads, tidy_rows
-from evenly.experiment.folder import Store, write_tidy
+from evenly.experiment.folder import Store, write_result_rows
 from evenly.experiment.plan import Plan
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, measure_groups, rates
 from evenly.records import replace
@@ -152,7 +152,7 @@ def test_names_are_no_formulas_in_csv_files_and_stay_as_they_are_in_parquet(
     names = ("=HYPERLINK(1)", "+1+1", "-2+3", "@sum", "-7", "St. Mary's")
     odd = tuple((*names, *tiny.names)[: tiny.clients])
     found = comparison(replace(tiny, names=odd), some_trace)
-    write_tidy(Store(tmp_path, PLAN), list(tidy_rows(found)))
+    write_result_rows(Store(tmp_path, PLAN), list(tidy_rows(found)))
     text = pd.read_csv(tmp_path / "results.csv", dtype={"name": str}, keep_default_na=False)
     raw = pd.read_parquet(tmp_path / "results.parquet")
     assert not text["name"].str.match(r"[=+@\t\r]|-(?!\d+$)").any()

@@ -6,9 +6,9 @@ import numpy as np
 
 from evenly.algorithms import algorithm
 from evenly.experiment.deployment import Deployment, DeploymentFacts, Exclusion, Flag, ServerOptions
-from evenly.flower.checkpoint import claim
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.replies import ClientEvaluation
+from evenly.flower.server_state import claim
 from evenly.types import Seeds
 
 CLIENTS = 5

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenly.flower import checkpoint, wire
+from evenly.flower import server_state, wire
 from evenly.flower.deploy.loopback import Loopback, Process, kill, wait_until
 from evenly.simulate import simulate
 from tests.flower.loopback import APP, deployed, finished
@@ -85,13 +85,13 @@ def test_a_server_that_is_killed_goes_on_where_it_was(made: Deployed, tmp_path: 
     }
     first = loopback.run(APP, config, name="run-first")
     wait_until(
-        lambda: (folder / checkpoint.NAME).exists() and checkpoint.rounds_done(folder) >= 1,
+        lambda: (folder / server_state.NAME).exists() and server_state.rounds_done(folder) >= 1,
         first,
         240,
         "keeping the first round",
     )
     kill(loopback.server)
-    assert checkpoint.rounds_done(folder) < 3
+    assert server_state.rounds_done(folder) < 3
     loopback.start_server()
     second = loopback.run(APP, config, name="run-second")
     ((status, details),) = finished(loopback, second)

@@ -12,7 +12,7 @@ from evenly.algorithms import METHODS, algorithm
 from evenly.data.federation import Census
 from evenly.experiment.deployment import Deployment
 from evenly.flower import aggregation
-from evenly.flower.checkpoint import NAME, claim, load, rounds_done, save
+from evenly.flower.server_state import NAME, claim, load, rounds_done, save
 from evenly.types import Seeds, Several
 from tests.flower.deployments import deployment
 
@@ -183,7 +183,7 @@ def test_a_kill_while_writing_leaves_the_state_before(tmp_path, monkeypatch):
     def killed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("evenly.flower.checkpoint.np.savez", killed)
+    monkeypatch.setattr("evenly.flower.server_state.np.savez", killed)
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, deployment(), round=4, state={"a": np.zeros(2)})
     assert rounds_done(tmp_path) == 3

@@ -274,7 +274,7 @@ TITLES = {
 }
 CHART_GROUPS, TABLE_GROUPS = 20, 60  # groups: the largest
 TABLE_CLIENTS = 500
-RANGES = ("acc_range", "spd_range", "eod_range", "odds_range")
+SHOWN_RANGES = ("acc_range", "spd_range", "eod_range", "odds_range")
 WORST_GROUPS = ("worst_accuracy", "worst_tpr")
 HINTS = {
     "selection_rate": "predicted favourable",
@@ -442,7 +442,9 @@ def _group_hint(name: str) -> str:
 def _ranges(view: GroupView) -> Html:
     """The best group against the worst."""
     ranged = [
-        (GROUP_METRICS[name].title, view.ranges[name]) for name in RANGES if _has_range(view, name)
+        (GROUP_METRICS[name].title, view.ranges[name])
+        for name in SHOWN_RANGES
+        if _has_range(view, name)
     ]
     if not ranged:
         return element("p", {"class": "soft"}, "Fewer than two groups have visible rates.")

@@ -63,7 +63,7 @@ class ClientView(NamedTuple):
     summary: dict[str, Estimate]  # all metrics of `METRICS`
     clients_in_summary: int  # all, or only the visible ones if the hidden ones could be solved for
     few: int  # visible clients with fewer than 30 rows
-    scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [clients] each
+    scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `estimates.SCORES`, [clients] each
     # true and false positive rate of the worst-served client, in percent
     worst_rates: Mapping[str, float] = {}
 
@@ -317,7 +317,7 @@ class GroupView(NamedTuple):
     # the group that is compared with all others; None for intersections
     unprivileged: int | None = None
     by_default: bool = False  # whether it was chosen for its low rate instead of named by the user
-    scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [groups] each
+    scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `estimates.SCORES`, [groups] each
     curves: Curves | None = None
     client_gaps: ClientGaps | None = None  # the gap of the unprivileged in each client
 

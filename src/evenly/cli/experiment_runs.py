@@ -36,8 +36,8 @@ from evenly.experiment.folder import (
     training_timer,
     with_record,
     write_csv,
-    write_rows,
-    write_tidy,
+    write_result_rows,
+    write_results,
 )
 from evenly.experiment.paper import paper_lines
 from evenly.experiment.plan import Plan
@@ -103,7 +103,7 @@ def run_plan(
         ):
             comparison = execute(plan, store, progress=report, first=first, **where_and_log)
         comparison = with_record(comparison, folder)
-        rows = write_rows(store, comparison)
+        rows = write_results(store, comparison)
         write_report(comparison, folder / "report.html", paper_lines(comparison, folder))
         finish(folder)
     return comparison, folder, rows
@@ -129,7 +129,7 @@ def run_study(plan: StudyPlan, about: RunRecord, options: RunOptions) -> RunResu
             study = execute_study(
                 plan, folder, progress=report, command=record.command, **where_and_log
             )
-        rows = write_tidy(store, list(tidy_study(study)))
+        rows = write_result_rows(store, list(tidy_study(study)))
         write_csv(store, "study.csv", list(study_rows(study)))
         write_study_report([study], folder / "report.html", record.title, record.notes)
         finish(folder)

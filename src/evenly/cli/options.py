@@ -52,7 +52,7 @@ LogTo = Annotated[
 
 
 class TableColumns(NamedTuple):
-    """What the columns of the user's own table mean."""
+    """Columns of the user's own table: options of compare, tune and flower new."""
 
     client: Annotated[
         str | None, typer.Option(help="Column of your table that names the client of each row.")
@@ -81,7 +81,7 @@ class TableColumns(NamedTuple):
 
 
 class TrainingOptions(NamedTuple):
-    """How methods are trained."""
+    """How methods are trained: options of compare and tune."""
 
     rounds: Annotated[int, typer.Option(help="Number of communication rounds.")] = 2000
     seeds: Annotated[
@@ -110,7 +110,7 @@ class TrainingOptions(NamedTuple):
 
 
 class ShortOptions(NamedTuple):
-    """How an experiment is shortened."""
+    """How an experiment is shortened: options of run and reproduce."""
 
     quick: Annotated[
         bool,
@@ -132,7 +132,7 @@ class ShortOptions(NamedTuple):
 
 
 class OutputOptions(NamedTuple):
-    """Where results go."""
+    """Where results are written: options of every command that trains."""
 
     out: Annotated[
         Path | None,
@@ -147,7 +147,7 @@ class OutputOptions(NamedTuple):
 
 
 class ExecutionOptions(NamedTuple):
-    """Where programs are trained, and where evaluations are logged."""
+    """Where programs are trained and evaluations logged: options of run, resume and reproduce."""
 
     on: Annotated[
         str | None,

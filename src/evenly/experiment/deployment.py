@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.archives import Archive, DamagedError, read_archive, write_archive
 from evenly.data.splits import SPLITS
 from evenly.experiment.plan import SCHEMA, read_fields, write_fields
 from evenly.outside import check_kinds, kinds_of, shortened
-from evenly.saving import Archive, DamagedError, read_archive, write_archive
 
 # The files of a deployment:
 #

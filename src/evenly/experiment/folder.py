@@ -22,11 +22,12 @@ import jax
 import numpy as np
 
 from evenly import __version__
+from evenly.archives import Archive, DamagedError, read_archive, write_archive
 from evenly.experiment.comparison import Comparison, tidy_rows
 from evenly.experiment.plan import NewerError, read_fields, write_fields
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of
-from evenly.saving import Archive, DamagedError, Model, read_archive, save, write_archive
+from evenly.saving import Model, save
 from evenly.simulate.program import compile_seconds
 from evenly.types import Task, Trace
 from evenly.writing import csv_cell, write_whole
@@ -245,12 +246,12 @@ def sweep(folder: Path) -> None:
 # Tables: tidy rows in CSV and Parquet.
 
 
-def write_rows(store: Store, comparison: Comparison) -> list[dict[str, Any]]:
-    """Write results.csv and results.parquet, and return their rows."""
-    return write_tidy(store, list(tidy_rows(comparison)))
+def write_results(store: Store, comparison: Comparison) -> list[dict[str, Any]]:
+    """Write results.csv and results.parquet, and return their rows (`comparison.tidy_rows`)."""
+    return write_result_rows(store, list(tidy_rows(comparison)))
 
 
-def write_tidy(store: Store, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def write_result_rows(store: Store, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Write these rows to results.csv and results.parquet, and return them."""
     import pyarrow as pa  # plans are executed also where it is not installed
     import pyarrow.parquet

@@ -25,7 +25,6 @@ from evenly.experiment.deployment import (
 from evenly.experiment.folder import folder_lock, sweep
 from evenly.flower import aggregation, messages, roster, two_phase, wire
 from evenly.flower.aggregation import RoundResult
-from evenly.flower.checkpoint import claim, load, save
 from evenly.flower.checks import replies_to
 from evenly.flower.messages import (
     DeploymentState,
@@ -50,6 +49,7 @@ from evenly.flower.roster import (
     unknown_clients,
     wait_for_nodes,
 )
+from evenly.flower.server_state import claim, load, save
 from evenly.flower.wire import Form
 from evenly.parts.sampling import Fraction, Uniform
 from evenly.records import replace, require

@@ -79,9 +79,10 @@ def adam_scale(v: Array, square: Array, beta2: Array) -> Array:
     return beta2 * v + (1 - beta2) * square
 
 
-class Known(NamedTuple):
-    """An optimiser of the notation: its factory, its settings besides the learning rate, and its
-    description.
+class OptimiserEntry(NamedTuple):
+    """An entry of `OPTIMISERS`: the factory, the settings besides the learning rate, a description.
+
+    Clients that train with PyTorch need an equivalent in `flower.clients.torch_training`.
     """
 
     make: Factory
@@ -93,29 +94,29 @@ class Known(NamedTuple):
 # Settings of the adaptive ones are those of Reddi et al., whose tau (optax: eps) is much larger
 # than Adam's usual one.
 FEDOPT = {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3}
-OPTIMISERS: dict[str, Known] = {
-    "sgd": Known(optax.sgd, {}, "the change times the learning rate"),
-    "momentum": Known(
+OPTIMISERS: dict[str, OptimiserEntry] = {
+    "sgd": OptimiserEntry(optax.sgd, {}, "the change times the learning rate"),
+    "momentum": OptimiserEntry(
         optax.sgd, {"momentum": 0.9}, "optax's SGD with momentum; at the server, FedAvgM"
     ),
-    "adam": Known(
+    "adam": OptimiserEntry(
         optax.adam, {"b1": 0.9, "b2": 0.99, "eps": 1e-3}, "optax's Adam, with bias correction"
     ),
-    "yogi": Known(
+    "yogi": OptimiserEntry(
         optax.yogi,
         {"b1": 0.9, "b2": 0.99, "eps": 1e-3},
         "optax's Yogi, with bias correction; averages start at 1e-6",
     ),
-    "adagrad": Known(
+    "adagrad": OptimiserEntry(
         optax.adagrad, {"eps": 1e-3}, "optax's Adagrad: eps inside the root; squares start at 0.1"
     ),
-    "fedadam": Known(
+    "fedadam": OptimiserEntry(
         partial(fedopt, adam_scale), FEDOPT, "Reddi et al.'s FedAdam, without bias correction", True
     ),
-    "fedyogi": Known(
+    "fedyogi": OptimiserEntry(
         partial(fedopt, yogi_scale), FEDOPT, "Reddi et al.'s FedYogi, without bias correction", True
     ),
-    "fedadagrad": Known(
+    "fedadagrad": OptimiserEntry(
         partial(fedopt, adagrad_scale),
         {"beta1": 0.0, "tau": 1e-3},
         "Reddi et al.'s FedAdagrad: tau outside the root",

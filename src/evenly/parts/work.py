@@ -299,7 +299,7 @@ class TrainingAlone:
         # previous model.
         nothing = jnp.where(trees.all_finite(local.model), 0.0, jnp.nan)
         return (
-            jax.tree.map(lambda m: jnp.zeros_like(m) + nothing.astype(m.dtype), received),
+            jax.tree.map(lambda m: jnp.full_like(m, nothing), received),
             local.model,
         )
 

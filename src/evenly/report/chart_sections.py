@@ -1,4 +1,4 @@
-"""The sections of the page that are charts."""
+"""Sections of the page that are charts. A new section also needs an entry in `page.CONTENTS`."""
 
 import re
 from collections.abc import Sequence

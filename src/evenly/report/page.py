@@ -8,6 +8,7 @@ from evenly.experiment.comparison import Comparison
 from evenly.experiment.paper import PaperLine
 from evenly.metrics import EVERY_METRIC
 from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS
+from evenly.records import require
 from evenly.report.chart_sections import chart_sections
 from evenly.report.client_section import client_section
 from evenly.report.disclosure import (
@@ -33,6 +34,7 @@ from evenly.report.trust_sections import hidden_section, left_out_section, priva
 from evenly.report.values import client_split, final_values
 from evenly.writing import write_whole
 
+# The sections of the page in order, with their titles in its list of contents.
 CONTENTS = {
     "results": "Results",
     "paper": "The paper",
@@ -64,6 +66,10 @@ class Report(NamedTuple):
     @property
     def text(self) -> str:
         """The page as HTML. The same results give the same page."""
+        unlisted = sorted(self.sections.keys() - CONTENTS.keys())
+        require(
+            not unlisted, f"Sections {unlisted} have no place on the page. Add them to CONTENTS."
+        )
         sections = {key: self.sections[key] for key in CONTENTS if self.sections.get(key)}
         body = [
             self.opening,

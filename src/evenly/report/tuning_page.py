@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from evenly.experiment.folder import Store, finish, write_rows
+from evenly.experiment.folder import Store, finish, write_results
 from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, write_trials
 from evenly.experiment.tuning import tune as search
 from evenly.experiment.tuning_space import SAMPLERS
@@ -117,7 +117,9 @@ def write_tuning(tuning: Tuning, folder: Path) -> list[dict[str, Any]]:
     results.
     """
     write_trials(tuning, folder)
-    rows = write_rows(Store(folder / CHOSEN, tuning.plan.final(tuning.choice.chosen)), tuning.final)
+    rows = write_results(
+        Store(folder / CHOSEN, tuning.plan.final(tuning.choice.chosen)), tuning.final
+    )
     write_report(tuning.final, folder / CHOSEN / "report.html")
     finish(folder / CHOSEN)
     write_tuning_report(tuning, folder / "report.html", f"{CHOSEN}/report.html")

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from evenly.archives import Archive, leaves_of, read_archive, write_archive
 from evenly.data.federation import Federation
 from evenly.outside import fits
-from evenly.saving import Archive, leaves_of, read_archive, write_archive
 from evenly.types import Task
 
 FORMAT = 2

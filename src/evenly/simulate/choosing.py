@@ -48,7 +48,7 @@ def first_rows(data: Data, client: Array) -> Shard:
     """A client's first training rows."""
     start, stop = data.train_start[client], data.train_start[client + 1]
     at = start + jnp.arange(MOST_ROWS)
-    rows = data.train_rows[jnp.minimum(at, data.train_rows.shape[0] - 1)]
+    rows = data.train_rows.at[at].get(mode="clip")
     return unweighted(shard(data, jnp.where(at < stop, rows, data.y.shape[0] - 1)))
 
 

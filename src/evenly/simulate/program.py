@@ -72,8 +72,14 @@ class RoundUpdate(NamedTuple):
 
 
 def one_round(cohort: Cohort) -> tuple[State, Array]:
-    """Measure, weigh, train, step. Returns the new state and the coefficients that counted. [K,
-    runs]
+    """One round with one model: measure, weigh, train, step.
+
+    Rounds with several models are in `several.round_of_several`, deployed rounds in
+    `flower.aggregation.one_round`. A step that every simulated round takes belongs into
+    `training.move_model`.
+
+    Returns:
+        The new state, and the coefficients that counted. [K, runs]
     """
     shape, inputs, block, state, t, *_ = cohort
     cohort = cohort._replace(row_weights=row_weights(shape, inputs, state))
@@ -289,7 +295,7 @@ def run_segments(
 
         def body(t: Array, inner: tuple[State, Array]) -> tuple[State, Array]:
             cohort = Cohort(shape, inputs, block, inner[0], t)
-            new, weights = (several.one_round if shape.models else one_round)(cohort)
+            new, weights = (several.round_of_several if shape.models else one_round)(cohort)
             return new, inner[1].at[t].set(weights)
 
         state, weights = lax.fori_loop(done, block.stops[i], body, (state, record.weights))

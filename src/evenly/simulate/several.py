@@ -26,9 +26,13 @@ from evenly.simulate.training import Cohort, CohortUpdate, move_model, train_and
 from evenly.types import Array, Effort, Server, Several, Signals, Tree
 
 
-def one_round(cohort: Cohort) -> tuple[State, Array]:
-    """Choose, weigh, train, step. Returns the new state and each client's coefficient in its model.
-    [K, runs]
+def round_of_several(cohort: Cohort) -> tuple[State, Array]:
+    """One round with several models: choose, weigh, train, step.
+
+    Rounds with one model are in `program.one_round`.
+
+    Returns:
+        The new state, and each client's coefficient in its model. [K, runs]
     """
     shape, inputs, block, state, t, *_ = cohort
     group, rule = _only(inputs.parts)

@@ -1,4 +1,5 @@
-"""Train the clients of a cohort, in turn or in lanes, and sum their vectors as they finish.
+"""Train the clients of a cohort, in turn or in lanes, sum their vectors as they finish, and
+move the model by the sum.
 
 Memory holds one model and one sum per run and device, whatever the size of the cohort. Only rules
 that need the inner products of the vectors keep all vectors of the cohort.

@@ -1,7 +1,7 @@
 """The state of a server, written after every round. A server that was killed resumes from it with
 identical results.
 
-The file is an archive (`evenly.saving`) with one array for each leaf of the state. Cohorts and
+The file is an archive (`evenly.archives`) with one array for each leaf of the state. Cohorts and
 batches are drawn from counters, so it holds no state of a random generator.
 """
 
@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenly.archives import Archive, DamagedError, leaves_of, read_archive, write_archive
 from evenly.experiment.deployment import Deployment
 from evenly.experiment.plan import NewerError
 from evenly.outside import check_kinds
-from evenly.saving import Archive, DamagedError, leaves_of, read_archive, write_archive
 from evenly.types import Tree
 from evenly.writing import write_whole
 
