@@ -29,7 +29,7 @@ if metadata.version("jaxlib").startswith("0.10."):
 
 import jax
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from evenly.compilation import set_flags
 from evenly.data.federation import Federation
@@ -49,8 +49,14 @@ quiet = {
 settings.register_profile("local", max_examples=40, **quiet)
 settings.register_profile("ci", max_examples=40, derandomize=True, **quiet)
 # pytest --hypothesis-profile thorough
+# tools/mutate.py: a failure is enough, the smallest example is not needed
+settings.register_profile(
+    "mutants", max_examples=40, phases=(Phase.explicit, Phase.generate), database=None, **quiet
+)
 settings.register_profile("thorough", max_examples=600, **quiet)
-settings.load_profile("ci" if os.environ.get("CI") else "local")
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local")
+)
 
 
 MOST_MAPS = 40_000

@@ -258,6 +258,7 @@ def run_tests(folder: Path, tests: list[str], seconds: float) -> tuple[int | Non
     """
     env = os.environ | {
         "PYTHONPATH": str(folder / "src"),
+        "HYPOTHESIS_PROFILE": "mutants",
         "CI": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }

@@ -1,5 +1,9 @@
 """Sums by cell, and products of vectors, against loops."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -52,3 +56,30 @@ def test_vectors_of_each_run_are_multiplied_and_added_for_themselves(axis: int):
         np.testing.assert_array_equal(gram[..., run], flat[:, run] @ flat[:, run].T)
         own = np.concatenate([np.take(np.asarray(leaf), run, axis).ravel() for leaf in sums])
         np.testing.assert_array_equal(own, coefficients[:, run] @ flat[:, run])
+
+
+class Doubling:
+    """A server that serves twice the model plus its state."""
+
+    def serve(self, model: jnp.ndarray, own: jnp.ndarray) -> jnp.ndarray:
+        return 2 * model + own
+
+
+jax.tree_util.register_static(Doubling)
+
+
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_the_served_model_comes_from_the_server_where_there_is_one(axis: int):
+    """Three runs: the first two have a server, the third has none."""
+    models = np.arange(6.0).reshape((2, 3) if axis == -1 else (3, 2))
+    shape = SimpleNamespace(axis=axis, runs_of=lambda i: (slice(0, 2), slice(2, 3))[i])
+    parts = SimpleNamespace(
+        rules=[SimpleNamespace(server=Doubling()), SimpleNamespace(server=None)]
+    )
+    state = SimpleNamespace(model=jnp.asarray(models), server=[jnp.array([10.0, 20.0]), None])
+    served: Any = measuring.served_model(shape, parts, state)  # type: ignore[arg-type]
+    expected = np.moveaxis(models.copy(), axis, 0)
+    expected[0], expected[1] = 2 * expected[0] + 10, 2 * expected[1] + 20
+    np.testing.assert_array_equal(np.moveaxis(np.asarray(served), axis, 0), expected)
+    alone = SimpleNamespace(rules=[SimpleNamespace(server=None)])
+    assert measuring.served_model(shape, alone, state) is state.model  # type: ignore[arg-type]
