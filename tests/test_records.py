@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evenly import trees
+from evenly.parts.sampling import Fraction, Weighted
 from evenly.records import is_number, leaf, record, replace, require, static
 
 
@@ -130,3 +131,11 @@ def test_arrays_in_the_place_of_numbers_are_not_checked():
         jax.vmap(lambda one: -one.rate)(stacked), np.float32([-0.1, -0.2])
     )  # pyright: ignore[reportArgumentType]
     assert replace(stacked, rate=-stacked.rate).rate.tolist() == pytest.approx([-0.1, -0.2])
+
+
+def test_numbers_and_booleans_of_numpy_are_taken_as_pythons():
+    """Settings computed with NumPy, such as a share of clients, need no conversion."""
+    assert Fraction(share=np.float32(0.5)).share == 0.5  # pyright: ignore[reportArgumentType]
+    assert Weighted(clients=np.int64(3), replace=np.bool_(True)).clients == 3  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="clients must be a whole number"):
+        Weighted(clients=True)

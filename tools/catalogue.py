@@ -267,7 +267,7 @@ def undefined(metric: Metric) -> str:
 
 def prose(metric: Metric) -> str:
     """Return the description of a metric on one line, without its example."""
-    return " ".join(metric.doc.partition(">>>")[0].split())
+    return " ".join(metric.doc.split())
 
 
 def first_line(thing: Any) -> str:

@@ -38,15 +38,25 @@ LAYOUT = {
 }
 
 
+def is_string(node: ast.AST) -> bool:
+    """Return whether a statement is only a string: a docstring."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def statements(tree: ast.AST) -> int:
+    """Count the statements without docstrings. Unlike lines, they do not depend on the layout."""
+    return sum(isinstance(node, ast.stmt) and not is_string(node) for node in ast.walk(tree))
+
+
 def code_lines(text: str) -> int:
     """Count the lines of code, without docstrings, comments and blank lines."""
     tree, strings = ast.parse(text), set[int]()
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
+        if isinstance(node, ast.stmt) and is_string(node):
             strings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     tokens = [
         token
@@ -100,6 +110,7 @@ def counts() -> dict[str, Any]:
         "files": len(files),
         "lines": sum(lines.values()),
         "lines of code": sum(map(code_lines, texts.values())),
+        "statements": sum(map(statements, trees.values())),
         "median lines of a file": statistics.median(lines.values()),
         "largest file": f"{largest} ({lines[largest]} lines)",
         "import edges": sum(map(len, edges.values())),

@@ -17,11 +17,13 @@ ValueError: alpha must be at least 0, got -1. Meaning: tilt: 0 is FedAvg.
 """
 
 import dataclasses
+import numbers
 import operator
 from collections.abc import Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
+import numpy as np
 
 T = TypeVar("T")
 
@@ -132,7 +134,7 @@ def record(cls: type[T]) -> type[T]:
 def _check_field(name: str, field: "dataclasses.Field[Any]", value: Any) -> None:
     choices, bounds = field.metadata.get("choices"), field.metadata.get("bounds")
     if field.metadata.get("static") and isinstance(field.default, bool):
-        require(isinstance(value, bool), f"{name} must be true or false, got {value!r}.")
+        require(isinstance(value, bool | np.bool_), f"{name} must be true or false, got {value!r}.")
     if choices:
         words = (
             " or ".join(map(repr, choices)) if len(choices) == 2 else f"one of {', '.join(choices)}"
@@ -141,8 +143,8 @@ def _check_field(name: str, field: "dataclasses.Field[Any]", value: Any) -> None
     if bounds and (field.metadata.get("static") or is_number(value)):
         whole = isinstance(field.default, int) and bool(field.metadata.get("static"))
         legal = (
-            is_number(value)
-            and (isinstance(value, int) or not whole)
+            isinstance(value, numbers.Integral if whole else numbers.Real)
+            and not isinstance(value, bool)
             and all(HOLDS[words](value, bounds[words]) for words in bounds)
         )
         limits = " and ".join(f"{words} {bound:g}" for words, bound in bounds.items())

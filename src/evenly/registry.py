@@ -5,12 +5,23 @@ own.
 object and calls `add`.
 """
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 NAME = re.compile(r"[A-Za-z][\w-]*")
+DETAILS = re.compile(r"\n\s*(?:Args|Returns|Raises|Examples?):|\n\s*>>>")
+
+
+def description(thing: Any) -> str:
+    """The sentences of a docstring, without its sections on arguments and its examples.
+
+    >>> description(description)
+    'The sentences of a docstring, without its sections on arguments and its examples.'
+    """
+    return DETAILS.split(inspect.getdoc(thing) or "", maxsplit=1)[0].strip()
 
 
 class Named(Protocol):

@@ -119,7 +119,7 @@ def test_sizes_follow_the_sampling_and_the_form():
     assert algorithm("term+weighted").rule.weights == "equal"  # pyright: ignore[reportAttributeAccessIssue]
     assert algorithm("term(form=authors)").rule.needs == {"loss"}
     with pytest.raises(
-        ValueError, match=r"^term: form = authors has no sizes in its step; leave weights out\.$"
+        ValueError, match=r"^term: With form=authors, sizes do not count. Remove weights=size\.$"
     ):
         algorithm("term(form=authors, weights=size)")
     with pytest.raises(ValueError, match=r"^term: alpha must be at least 0, got -1\. Meaning: .*$"):

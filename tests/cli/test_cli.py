@@ -476,7 +476,7 @@ def test_list_and_describe_cover_the_registry():
     ],
 )
 def test_describing_a_sampling_names_the_revealed_information(name, revealed):
-    assert f"Clients reveal, to be chosen: {revealed}." in run("describe", name).stdout
+    assert f"For the sampling, clients reveal: {revealed}." in run("describe", name).stdout
 
 
 def test_describe_an_unknown_name():
@@ -610,3 +610,9 @@ def test_a_study_that_is_stopped_prints_how_to_resume(small_study, tmp_path, mon
     assert f"the same command with --out {tmp_path / 'all'} resumes" in " ".join(
         result.stderr.split()
     )
+
+
+@pytest.mark.parametrize("name", ["weighted", "parity", "reweigh", "average", "variance"])
+def test_describe_shows_sentences_and_no_sections_of_docstrings(name: str):
+    shown = run("describe", name).stdout
+    assert not re.search(r"Args:|Raises:|Example:|>>>", shown)

@@ -20,6 +20,8 @@ from evenly.types import Several, Trace
 from tests.flower.loopback import APP, deployed, finished
 from tests.flower.small import SEEDS, algorithm_of, small, task_of
 
+pytestmark = pytest.mark.slow
+
 CLIENTS, ROUNDS = 3, 2  # the second round depends on the state after the first
 REFUSING = 40.0  # seconds until a node that is refused must have ended
 # Two of three clients in each round: cohorts are drawn as in a simulation, too. One that sends
@@ -103,12 +105,10 @@ def test_a_stranger_and_a_node_that_trusts_another_authority_are_refused(
             loopback.wait_connected(node.name)
 
 
-@pytest.mark.slow
 def test_rounds_of_two_phases_deployed_are_the_simulation(loopback: Loopback, tmp_path: Path):
     deploy(loopback, DEFAULT, tmp_path, two_phase=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(EVERY), 4))
 def test_every_method_deployed_is_its_simulation(loopback: Loopback, tmp_path: Path, first: int):
     deploy(loopback, EVERY[first : first + 4], tmp_path)

@@ -48,3 +48,8 @@ def test_matching_by_hand():
     assert group_accuracy([0], [0]) == group_accuracy([4], [0]) == 100
     with pytest.raises(ValueError, match="one inferred and one true group per client"):
         group_accuracy([[0]], [[0]])
+
+
+def test_negative_group_numbers_are_refused():
+    with pytest.raises(ValueError, match="numbered from 0"):
+        group_accuracy([-1, -1], [0, 1])

@@ -40,7 +40,7 @@ def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(
     "text, sentence",
     [
         ("ifca(groups=7)", "7 groups need at least as many clients, but there are 6"),
-        ("ifca(groups=0)", "say how many groups there are"),
+        ("ifca(groups=0)", "set the number of groups"),
         ("e2fl(groups=2)", "the data do not say which group each client belongs to"),
         (
             "e2fl(groups=2, inference=one-shot, known_votes=true)",

@@ -80,7 +80,7 @@ def resolve(settings: dict[str, Any], select: Select) -> dict[str, Any]:
     if settings["form"] == "authors":
         require(
             settings["weights"] != "size",
-            "form = authors has no sizes in its step; leave weights out.",
+            "With form=authors, sizes do not count. Remove weights=size.",
         )
         settings = {**settings, "weights": "equal"}
     return follow_sampling(settings, select)

@@ -2,7 +2,6 @@
 experiments.
 """
 
-from inspect import cleandoc
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -83,12 +82,13 @@ def _describe_method(method: "Method") -> None:
 def _describe_part(name: str, part: type) -> None:
     from evenly.cli.terminal_tables import part_table, sampling_reveals
     from evenly.parts.sampling import SAMPLINGS
+    from evenly.registry import description
 
     console = Console()
-    console.print(cleandoc(part.__doc__ or ""), highlight=False)
+    console.print(description(part), highlight=False)
     console.print(part_table(name, part))
     if name in SAMPLINGS:
-        console.print(f"Clients reveal, to be chosen: {sampling_reveals(SAMPLINGS[name]())}.")
+        console.print(f"For the sampling, clients reveal: {sampling_reveals(SAMPLINGS[name]())}.")
 
 
 def _describe_metric(metric: "Metric") -> None:

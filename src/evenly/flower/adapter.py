@@ -420,7 +420,7 @@ class FairStrategy(Strategy):
         rule, num_rounds, result = self.algorithm.rule, self._rounds, run.result
         deployment = self._begin(initial_arrays, run.train, run.grid)
         try:
-            if self._folder is not None:
+            if self._folder is not None and deployment.done:
                 read_metrics(self._folder, result, deployment.done)
             result.arrays = (
                 initial_arrays if deployment.done == 0 else self._last_served(deployment)

@@ -6,9 +6,10 @@ reports, audits and the hiding of small cells read them instead of listing metri
 """
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any
+
+from evenly.registry import description
 
 ROWS, SIDES, GROUPS = "rows", "sides", "groups"
 CLIENTS, WORST_TENTH, BEST_TENTH = "clients", "worst tenth", "best tenth"
@@ -90,5 +91,5 @@ class Metric:
 
     @property
     def doc(self) -> str:
-        """The docstring of the function, also where some of its arguments are fixed."""
-        return inspect.getdoc(getattr(self.function, "func", self.function)) or ""
+        """The description of the function, also where some of its arguments are fixed."""
+        return description(getattr(self.function, "func", self.function))

@@ -33,6 +33,8 @@ def group_accuracy(inferred: Any, true: Any) -> float:
         )
     if len(rows) == 0:
         return float("nan")
+    if min(rows.min(), columns.min()) < 0:
+        raise ValueError("Groups must be numbered from 0, got a negative number.")
     counts = np.zeros((rows.max() + 1, columns.max() + 1), np.int64)
     np.add.at(counts, (rows, columns), 1)
     return float(100 * ratio(counts[linear_sum_assignment(counts, maximize=True)].sum(), len(rows)))

@@ -34,7 +34,8 @@ def fit_to_data(algorithm: Algorithm, federation: Federation) -> Algorithm:
     groups = rule.groups or (0 if client_group is None else int(client_group.max()) + 1)
     if not groups:
         raise ValueError(
-            f"{algorithm.label}: say how many groups there are, such as groups=2; the data do not."
+            f"{algorithm.label}: set the number of groups, such as groups=2; the data do not"
+            " define it."
         )
     if groups > federation.clients:
         raise ValueError(
