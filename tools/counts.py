@@ -12,6 +12,7 @@ round, one deployed round. Its files are the modules of evenly whose functions a
 
 import argparse
 import ast
+import inspect
 import io
 import json
 import statistics
@@ -129,13 +130,11 @@ def modules_of(walk: Callable[[], Any]) -> list[str]:
     files = set[str]()
 
     def record(frame: FrameType, event: str, _: Any) -> None:
-        name = frame.f_code.co_filename
-        if (
-            event == "call"
-            and name.startswith(str(SOURCE))
-            and not frame.f_code.co_name.startswith("<")
-        ):
-            files.add(name)
+        code = frame.f_code
+        is_function = code.co_flags & inspect.CO_OPTIMIZED  # bodies of classes are not optimised
+        in_module = code.co_filename.startswith(str(SOURCE)) and code.co_filename.endswith(".py")
+        if event == "call" and is_function and in_module and not code.co_name.startswith("<"):
+            files.add(code.co_filename)
 
     threading.setprofile(record)
     sys.setprofile(record)

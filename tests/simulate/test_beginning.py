@@ -9,7 +9,7 @@ from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.models import MLP
 from evenly.records import replace
-from evenly.simulate import choosing, fitting, run
+from evenly.simulate import choosing, run
 from evenly.types import Seeds
 from tests.simulations import algorithms
 
@@ -29,7 +29,7 @@ def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(
     tiny: Federation, text: str, groups: int
 ):
     (one,) = algorithms(text)
-    found = fitting.fit_to_data(one, tiny)
+    found = run.fit_to_data(one, tiny)
     assert found.rule.groups == groups  # type: ignore[attr-defined]
     if found.server is not None:
         assert found.server.groups == groups  # type: ignore[attr-defined]
@@ -50,12 +50,12 @@ def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(
 )
 def test_what_the_data_do_not_say_must_be_said(tiny: Federation, text: str, sentence: str):
     with pytest.raises(ValueError, match=sentence):
-        fitting.fit_to_data(algorithms(text)[0], replace(tiny, client_group=None))
+        run.fit_to_data(algorithms(text)[0], replace(tiny, client_group=None))
 
 
 def test_a_method_of_one_model_is_left_as_it_is(tiny: Federation):
     (one,) = algorithms("fedavg")
-    assert fitting.fit_to_data(one, replace(tiny, client_group=None)) is one
+    assert run.fit_to_data(one, replace(tiny, client_group=None)) is one
 
 
 @pytest.mark.parametrize(
@@ -73,24 +73,24 @@ def test_a_method_of_one_model_is_left_as_it_is(tiny: Federation):
 def test_no_more_may_vote_than_can_be_counted(
     monkeypatch: pytest.MonkeyPatch, tiny: Federation, text: str, most: int, fits: bool
 ):
-    monkeypatch.setattr(fitting, "MOST_BALLOTS", most)
+    monkeypatch.setattr(run, "MOST_BALLOTS", most)
     (one,) = algorithms(text)
     if fits:
-        assert fitting.fit_to_data(one, tiny)
+        assert run.fit_to_data(one, tiny)
         return
     with pytest.raises(
         ValueError, match=rf"at most {most} clients can vote in a round, got \d\. Sample fewer\.$"
     ):
-        fitting.fit_to_data(one, tiny)
+        run.fit_to_data(one, tiny)
 
 
 def test_validation_rows_are_missed_only_where_they_are_looked_at(tiny: Federation):
     none = replace(tiny, valid=Ragged(np.zeros(0, np.int64), np.zeros(7, np.int64)))
     on_valid, on_train = algorithms("fairfed(measured_on=valid)+full,fairfed+full")
-    fitting.refuse_without_validation(on_valid, tiny)
-    fitting.refuse_without_validation(on_train, none)
+    run.refuse_without_validation(on_valid, tiny)
+    run.refuse_without_validation(on_train, none)
     with pytest.raises(ValueError, match="but tiny hold none out"):
-        fitting.refuse_without_validation(on_valid, none)
+        run.refuse_without_validation(on_valid, none)
 
 
 def test_models_that_train_apart_begin_apart_and_the_first_is_the_usual_one():

@@ -47,8 +47,7 @@ from evenly.randomness import generator
 from evenly.records import replace
 from evenly.saving import Model, models_of
 from evenly.simulate import Advance, SeedBatch, advance, simulate, worth_batching, worth_streaming
-from evenly.simulate.fitting import fit_to_data, refuse_without_validation
-from evenly.simulate.run import Progress
+from evenly.simulate.run import Progress, fit_to_data, refuse_without_validation
 from evenly.simulate.traces import Observe, split_people
 from evenly.types import Algorithm, Seeds, Task, Trace
 

@@ -453,3 +453,20 @@ def count_rows(
     # Rows of padding are in no list: their index is out of range and dropped.
     hot = _one_hot(shape, batch, outcome).astype(jnp.int32)
     return tables.at[cell].add(hot, mode="drop"), losses.at[of_list].add(loss, mode="drop")
+
+
+def check_evaluated(clients: np.ndarray, federation: Federation) -> np.ndarray:
+    """The numbers of the evaluated clients, each once."""
+    clients = np.asarray(clients)
+    numbers = clients.ndim == 1 and len(clients) > 0 and clients.dtype.kind in "iu"
+    if (
+        not numbers
+        or clients.min() < 0
+        or clients.max() >= federation.clients
+        or len(np.unique(clients)) < len(clients)
+    ):
+        raise ValueError(
+            f"panel must hold at least one client number from 0 to {federation.clients - 1}, none"
+            f" of them twice, got {clients}."
+        )
+    return clients.astype(np.int32)

@@ -14,7 +14,7 @@ import hashlib
 import os
 import platform
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
@@ -490,3 +490,13 @@ def compile_seconds(since: float) -> float:
         total += max(0.0, end - max(start, reached))
         reached = max(reached, end)
     return total
+
+
+def on_host() -> AbstractContextManager[Any]:
+    """Compute many tiny steps on the CPU, because a GPU would have to compile and start each of
+    them; where JAX has no CPU, on the GPU.
+    """
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:
+        return nullcontext()

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,13 @@ from evenly.data.federation import Federation
 from evenly.models import check_task
 from evenly.models.layers import MOST_ROWS
 from evenly.models.task import skeleton
+from evenly.parts.groups import membership
+from evenly.parts.ranking import MOST_BALLOTS
 from evenly.parts.sampling import Full
 from evenly.records import replace
 from evenly.simulate import program, several
 from evenly.simulate.checkpoints import CheckpointFile, fingerprint, task_text
 from evenly.simulate.choosing import ChoiceSetup, initial_choices, no_choices
-from evenly.simulate.fitting import fit_to_data, refuse_without_validation
 from evenly.simulate.layout import (
     NEVER,
     Advance,
@@ -38,8 +38,14 @@ from evenly.simulate.layout import (
     group_runs,
     worth_streaming,
 )  # fmt: skip
-from evenly.simulate.measuring import Resident, evaluation_lists, prepare_weights, served_model
-from evenly.simulate.program import advance, fuses_loops
+from evenly.simulate.measuring import (
+    Resident,
+    check_evaluated,
+    evaluation_lists,
+    prepare_weights,
+    served_model,
+)
+from evenly.simulate.program import advance, fuses_loops, on_host
 from evenly.simulate.schedule import (
     Block,
     Blocks,
@@ -153,7 +159,7 @@ def simulate(
             " groups them by itself."
         )
     seeds = settings.seeds or Seeds()
-    panel = None if settings.panel is None else _check_clients(settings.panel, federation)
+    panel = None if settings.panel is None else check_evaluated(settings.panel, federation)
     return _Simulation(
         algorithms[0].task(task, seeds),
         federation,
@@ -409,7 +415,7 @@ class _Simulation:
         rules, servers = [], []
         for i, group in enumerate(self.parts.rules):
             size = shape.bounds[i + 1] - shape.bounds[i]
-            with _on_host():
+            with on_host():
                 rules.append(jax.vmap(lambda rule: rule.init(census), axis_size=size)(group.rule))
             start = jax.vmap(lambda server, m: server.init(m), (0, shape.axis))
             servers.append(
@@ -504,32 +510,6 @@ class _Simulation:
         )
 
 
-def _check_clients(clients: np.ndarray, federation: Federation) -> np.ndarray:
-    clients = np.asarray(clients)
-    numbers = clients.ndim == 1 and len(clients) > 0 and clients.dtype.kind in "iu"
-    if (
-        not numbers
-        or clients.min() < 0
-        or clients.max() >= federation.clients
-        or len(np.unique(clients)) < len(clients)
-    ):
-        raise ValueError(
-            f"panel must hold at least one client number from 0 to {federation.clients - 1}, none"
-            f" of them twice, got {clients}."
-        )
-    return clients.astype(np.int32)
-
-
-def _on_host() -> AbstractContextManager[Any]:
-    """Compute many tiny steps on the CPU, because a GPU would have to compile and start each of
-    them; where JAX has no CPU, on the GPU.
-    """
-    try:
-        return jax.default_device(jax.local_devices(backend="cpu")[0])
-    except RuntimeError:
-        return nullcontext()
-
-
 def initial_model(task: Task, rule: Rule, seeds: Seeds) -> Tree:
     """The initial model. Where clients train several models apart, as many different ones; the
     first is the usual initial model.
@@ -539,3 +519,77 @@ def initial_model(task: Task, rule: Rule, seeds: Seeds) -> Tree:
         return task.init(key)
     others = [jax.random.fold_in(key, q) for q in range(1, rule.groups)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(task.init(k) for k in (key, *others)))
+
+
+# Fitting an algorithm to a federation.
+
+
+def fit_to_data(algorithm: Algorithm, federation: Federation) -> Algorithm:
+    """The algorithm with its number of models, where the federation decides it.
+
+    Raises:
+        ValueError: If algorithm and federation do not fit, for example because groups of clients
+            are not known.
+    """
+    if algorithm.network is not None:
+        _check_ballots(algorithm, federation)
+    rule = algorithm.rule
+    if not isinstance(rule, Several):
+        return algorithm
+    client_group = federation.client_group
+    known = rule.inference == "known" or rule.known_votes
+    if known and client_group is None:
+        raise ValueError(
+            f"{algorithm.label}: the data do not say which group each client belongs to"
+            " (client_group). Give it, or let groups be inferred, such as"
+            " e2fl(inference=lowest-loss, groups=2)."
+        )
+    groups = rule.groups or (0 if client_group is None else int(client_group.max()) + 1)
+    if not groups:
+        raise ValueError(
+            f"{algorithm.label}: set the number of groups, such as groups=2; the data do not"
+            " define it."
+        )
+    if groups > federation.clients:
+        raise ValueError(
+            f"{algorithm.label}: {groups} groups need at least as many clients, but there are"
+            f" {federation.clients}."
+        )
+    if known:
+        _check_membership(algorithm.label, client_group, groups)
+    if rule.groups:
+        return algorithm
+    server = algorithm.server
+    return replace(
+        algorithm,
+        rule=replace(rule, groups=groups),
+        server=server and replace(server, groups=groups),
+    )
+
+
+def refuse_without_validation(algorithm: Algorithm, federation: Federation) -> None:
+    """Raise if the rule needs measurements on validation rows and no client has any."""
+    if "valid_table" in algorithm.rule.needs and not len(federation.valid.rows):
+        raise ValueError(
+            f"{algorithm.label}: clients measure on validation rows, but"
+            f" {federation.name or 'the data'} hold none out. Hold some out, or leave measured_on"
+            " out to measure on training rows."
+        )
+
+
+def _check_membership(label: str, client_group: np.ndarray | None, groups: int) -> None:
+    try:
+        membership(client_group, groups)
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from None
+
+
+def _check_ballots(algorithm: Algorithm, federation: Federation) -> None:
+    rule = algorithm.rule
+    everyone = isinstance(rule, Several) and rule.final_pass
+    slots = federation.clients if everyone else algorithm.select.slots(federation.census())
+    if slots > MOST_BALLOTS:
+        raise ValueError(
+            f"{algorithm.label}: at most {MOST_BALLOTS} clients can vote in a round, got {slots}."
+            " Sample fewer."
+        )
