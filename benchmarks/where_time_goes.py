@@ -190,7 +190,7 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     recorder, begun = Recorder(), time.monotonic()
     simulate(task, federation, algorithms, case.rounds, advance=recorder, stream=False)
     compiling = program.compile_seconds(begun)
-    small = recorder.calls[0][1].whole
+    small = recorder.calls[0][0].fused
     spent = least(
         repeats,
         {

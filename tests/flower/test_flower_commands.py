@@ -209,7 +209,10 @@ def processes_of(folder: Path) -> list[str]:
 
 
 def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "evenly", "flower", "up", *words]
+    """Start a trial that Ctrl-C reaches, also if these tests run in the background."""
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    start = f"{listen}; from evenly.cli import main; main()"
+    command = [sys.executable, "-c", start, "flower", "up", *words]
     return subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
