@@ -365,8 +365,8 @@ def test_data_and_models_that_do_not_fit(tiny: Federation):
     )
     assert (
         refused(nobody, "e2fl(inference=one-shot)")
-        == "e2fl(inference=one-shot): say how many groups there are, such as groups=2; the data do"
-        " not."
+        == "e2fl(inference=one-shot): set the number of groups, such as groups=2; the data do"
+        " not define it."
     )
     assert refused(tiny, "e2fl(inference=one-shot, groups=7)").endswith(
         "7 groups need at least as many clients, but there are 6."

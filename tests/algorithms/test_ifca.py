@@ -156,8 +156,8 @@ def test_settings_and_mistakes(tiny: Federation):
     with pytest.raises(
         ValueError,
         match=(
-            r"^ifca\(groups=0\): say how many groups there are, such as groups=2; the data do"
-            r" not\.$"
+            r"^ifca\(groups=0\): set the number of groups, such as groups=2; the data do"
+            r" not define it\.$"
         ),
     ):
         simulate(task, replace(tiny, client_group=None), [algorithm("ifca(groups=0)")], 1)
