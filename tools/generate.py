@@ -19,7 +19,7 @@ import numpy as np
 
 from evenly.algorithms import METHODS, Method
 from evenly.report.charts.theme import save_chart
-from evenly.report.charts.weights import weighing_chart
+from evenly.report.charts.weighing import weighing_chart
 from tools import catalogue, measurements, results
 
 ROOT = Path(__file__).parents[1]

@@ -28,7 +28,7 @@ from evenly.experiment.paper import PaperLine, paper_rows, side_by_side
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import Outcome, Study, StudyPlan, execute_study
 from evenly.metrics import Spread, half_width, spread
-from evenly.papers.findings import findings
+from evenly.papers.study_findings import findings
 from evenly.papers.thesis import COLUMNS as STUDY_COLUMNS
 from evenly.papers.thesis import FRACTIONS, SCORES, StudyView, study_views
 from evenly.report.charts.accuracy import distribution

@@ -11,7 +11,7 @@ from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
 from evenly.models import Custom, LeNet, Softmax
-from evenly.parts.groups import drawn_groups
+from evenly.parts.client_groups import drawn_groups
 from evenly.parts.ranking import Supernetwork, inverse, tally
 from evenly.parts.ranking_work import GroupServer, GroupVotes
 from evenly.records import replace

@@ -8,7 +8,7 @@ import pytest
 from evenly.algorithms import algorithm
 from evenly.data.federation import Census, Federation
 from evenly.models import MLP, Softmax
-from evenly.parts.groups import drawn_groups
+from evenly.parts.client_groups import drawn_groups
 from evenly.records import replace
 from evenly.simulate import simulate
 from evenly.types import Effort, Seeds, Signals, Trace

@@ -12,7 +12,7 @@ from evenly.flower import wire
 from evenly.flower.clients.jax import app, shard
 from evenly.flower.clients.rows import batches, client_of
 from evenly.models import MLP, Softmax
-from evenly.parts.groups import CHOOSERS
+from evenly.parts.client_groups import CHOOSERS
 from evenly.randomness import Draws
 from evenly.simulate import simulate
 from evenly.types import Seeds, Tree

@@ -12,8 +12,8 @@ from scipy import stats
 from evenly.experiment.config import read_packaged
 from evenly.experiment.study import method_rows
 from evenly.metrics.runs import effective_clients
-from evenly.papers.findings import findings
 from evenly.papers.influence import unprivileged_share
+from evenly.papers.study_findings import findings
 from evenly.papers.thesis import (
     Place,
     Tally,

@@ -7,7 +7,7 @@ import pytest
 
 from evenly.data.federation import Shard
 from evenly.models import Custom
-from evenly.parts.groups import (
+from evenly.parts.client_groups import (
     CHOOSERS,
     binary,
     chooser,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evenly.metrics.runs import group_accuracy
-from evenly.parts.groups import drawn_groups, membership, rank_clustering
+from evenly.parts.client_groups import drawn_groups, membership, rank_clustering
 from evenly.randomness import Draws
 from tests.oracles import ranking as oracle
 

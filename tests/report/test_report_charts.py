@@ -14,7 +14,7 @@ from evenly.report.charts.accuracy import distribution, span_of
 from evenly.report.charts.convergence import convergence
 from evenly.report.charts.theme import DARK, LIGHT, save_chart
 from evenly.report.charts.tradeoff import front_chart
-from evenly.report.charts.weights import influence_chart
+from evenly.report.charts.weighing import influence_chart
 from evenly.report.values import final_values
 
 

@@ -16,7 +16,7 @@ from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS, measure_groups
 from evenly.records import replace
 from evenly.report.charts.tradeoff import MOST_GROUPS, largest, rates_chart
-from evenly.report.charts.weights import weigh_losses, weighing_chart
+from evenly.report.charts.weighing import weigh_losses, weighing_chart
 from evenly.report.group_section import FURTHER, MAIN
 from evenly.report.group_values import (
     group_rates,

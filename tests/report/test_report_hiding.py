@@ -15,7 +15,7 @@ from evenly.experiment.paper import PaperLine
 from evenly.metrics import Spread, by_attribute, pooled
 from evenly.records import replace
 from evenly.report.charts.accuracy import lorenz
-from evenly.report.charts.weights import weight_history
+from evenly.report.charts.weighing import weight_history
 from evenly.report.disclosure import client_groups, hidden_clients, hidden_groups, without_clients
 from evenly.report.group_values import group_rates, groupings
 from evenly.report.page import build, render

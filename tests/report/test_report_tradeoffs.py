@@ -13,7 +13,7 @@ from evenly.metrics import METRICS, on_front
 from evenly.report.charts.accuracy import gini_of, lorenz, lorenz_chart
 from evenly.report.charts.convergence import bytes_after, convergence
 from evenly.report.charts.tradeoff import front_chart, points
-from evenly.report.charts.weights import History, weight_history, weight_history_chart
+from evenly.report.charts.weighing import History, weight_history, weight_history_chart
 from evenly.report.group_values import with_groups as values_with_groups
 from evenly.report.values import final_values
 

@@ -10,7 +10,7 @@ import pytest
 
 from evenly.data.federation import Federation
 from evenly.models import Softmax
-from evenly.parts.groups import drawn_groups
+from evenly.parts.client_groups import drawn_groups
 from evenly.simulate import several, simulate
 from evenly.simulate.layout import RuleGroup, RunParts
 from evenly.simulate.training import move_model

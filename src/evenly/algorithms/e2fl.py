@@ -28,7 +28,7 @@ group's model rests on the few clients that were drawn last.
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.parts.groups import CHOOSERS
+from evenly.parts.client_groups import CHOOSERS
 from evenly.parts.ranking import Frozen
 from evenly.parts.ranking_work import EdgePopup, GroupServer, GroupVotes
 from evenly.parts.sampling import Uniform

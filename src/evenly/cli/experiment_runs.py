@@ -42,7 +42,7 @@ from evenly.experiment.folder import (
 from evenly.experiment.paper import paper_lines
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import Study, StudyPlan, execute_study, method_rows
-from evenly.papers.findings import Finding, findings
+from evenly.papers.study_findings import Finding, findings
 from evenly.papers.study_page import write_study_report
 from evenly.papers.thesis import study_rows, tidy_study
 from evenly.report.page import write_report

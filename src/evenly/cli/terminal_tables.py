@@ -38,7 +38,7 @@ from evenly.experiment.plan import Plan
 from evenly.experiment.study import Study
 from evenly.metrics import METRICS
 from evenly.notation import unknown
-from evenly.papers.findings import Finding, best_in_paper, best_methods
+from evenly.papers.study_findings import Finding, best_in_paper, best_methods
 from evenly.papers.thesis import score, study_views
 from evenly.report import values as results
 from evenly.report.focus import choose_focus

@@ -20,7 +20,7 @@ from evenly.flower.caps import Caps
 from evenly.flower.replies import CensusReply
 from evenly.flower.wire import Form
 from evenly.notation import Composition, Part, parse, show
-from evenly.parts.groups import drawn_groups, rank_clustering
+from evenly.parts.client_groups import drawn_groups, rank_clustering
 from evenly.parts.optimisers import AveragingServer, OptimisedServer
 from evenly.parts.sampling import SAMPLINGS, Full, Uniform
 from evenly.parts.work import PREPARES, LocalTraining

@@ -9,8 +9,8 @@ import numpy as np
 
 from evenly.experiment.study import MARGIN, Outcome, Study
 from evenly.metrics import spread
-from evenly.papers.findings import Finding, best_in_paper, best_methods, findings
 from evenly.papers.study_charts import study_charts
+from evenly.papers.study_findings import Finding, best_in_paper, best_methods, findings
 from evenly.papers.thesis import FRACTIONS, StudyView, ThesisMethod, score, study_views
 from evenly.report.html import (
     Charts,

@@ -18,7 +18,7 @@ from evenly.report.charts.accuracy import (
 )
 from evenly.report.charts.convergence import convergence
 from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, front_chart, points
-from evenly.report.charts.weights import (
+from evenly.report.charts.weighing import (
     influence_chart,
     weigh_losses,
     weighing_chart,

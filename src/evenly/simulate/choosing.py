@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from evenly.data.federation import Census, Federation, Shard
-from evenly.parts.groups import chooser, drawn_groups, rank_clustering
+from evenly.parts.client_groups import chooser, drawn_groups, rank_clustering
 from evenly.parts.ranking import DIGIT, Supernetwork
 from evenly.simulate.layout import Data, Inputs, ModelChoices, Shape, State, shard, unweighted
 from evenly.simulate.measuring import measure

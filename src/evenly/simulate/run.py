@@ -18,7 +18,7 @@ from evenly.data.federation import Federation
 from evenly.models import check_task
 from evenly.models.layers import MOST_ROWS
 from evenly.models.task import skeleton
-from evenly.parts.groups import membership
+from evenly.parts.client_groups import membership
 from evenly.parts.ranking import MOST_BALLOTS
 from evenly.parts.sampling import Full
 from evenly.records import replace

@@ -29,7 +29,7 @@ from evenly.flower.clients.rows import (
     batches_of,
 )
 from evenly.models.task import skeleton
-from evenly.parts.groups import chooser
+from evenly.parts.client_groups import chooser
 from evenly.parts.ranking import DIGIT, Ballot, Supernetwork
 from evenly.simulate.choosing import MOST_ROWS
 from evenly.types import Algorithm, Array, Seeds, Several, Task, Tree, Work

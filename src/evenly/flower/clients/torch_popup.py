@@ -23,7 +23,7 @@ from evenly.flower.clients.torch_training import (
     probabilities,
     tensor,
 )
-from evenly.parts.groups import TINY
+from evenly.parts.client_groups import TINY
 from evenly.parts.ranking import MOST_EDGES, Frozen, dropped
 from evenly.parts.ranking_work import EdgePopup
 from evenly.randomness import Draws
