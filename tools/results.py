@@ -28,6 +28,7 @@ from evenly.experiment.paper import PaperLine, paper_rows, side_by_side
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import Outcome, Study, StudyPlan, execute_study
 from evenly.metrics import Spread, half_width, spread
+from evenly.metrics.statistics import is_clear
 from evenly.papers.study_findings import findings
 from evenly.papers.thesis import COLUMNS as STUDY_COLUMNS
 from evenly.papers.thesis import FRACTIONS, SCORES, StudyView, study_views
@@ -39,7 +40,6 @@ from evenly.report.values import (
     difference,
     final_values,
     format_spread,
-    is_clear,
     over_seeds,
 )
 from tools.markdown import lines, numbers, table, versions
@@ -301,7 +301,7 @@ def _paper_line(line: Stored, seeds: int) -> PaperLine:
 
 def measured_table(stored: Stored) -> str:
     """Return each method's values and, below them, their paired changes from the first method; bold
-    where the interval leaves out 0.
+    where they are clear over seeds.
     """
     methods = by_label(stored["measured"])
     first, *_ = methods
@@ -314,7 +314,7 @@ def measured_table(stored: Stored) -> str:
             ]
         )
         if label != first:
-            rows.append(["change", *map(_change, values)])
+            rows.append(["change", *(_change(one, stored["seeds"]) for one in values)])
     titles = [COLUMNS[one["metric"]].title for one in methods[first]]
     return table(["method", *titles], rows, numbers(1, 1 + len(titles)))
 
@@ -333,14 +333,12 @@ def _shown(metric: str, mean: float, half_width: float) -> str:
     )
 
 
-def _change(one: Stored) -> str:
-    shown = _shown(one["metric"], one["change"], one["change_half_width"])
-    shown = f"+{shown}" if one["change"] > 0 and float(shown.split()[0]) else shown
-    return (
-        f"**{shown}**"
-        if is_clear(Spread(one["change"], float("nan"), one["change_half_width"], 2))
-        else shown
-    )
+def _change(one: Stored, seeds: int) -> str:
+    mean, half = one["change"], one["change_half_width"]
+    shown = _shown(one["metric"], mean, half)
+    shown = f"+{shown}" if mean > 0 and float(shown.split()[0]) else shown
+    change = Spread(mean, half / half_width(1.0, seeds), half, seeds)
+    return f"**{shown}**" if is_clear(change) else shown
 
 
 def course_table(stored: Stored) -> str:

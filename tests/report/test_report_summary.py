@@ -4,8 +4,9 @@ import pytest
 from tests.report.invented import comparison, federation
 
 from evenly.report.focus import MOST_SERIES, Focus, best_of, choose_focus
-from evenly.report.opening import against, noise_note, summarise
-from evenly.report.values import final_values
+from evenly.report.opening import _tile, against, noise_note, summarise
+from evenly.report.paired_section import compare_all, verdict
+from evenly.report.values import COLUMNS, final_values
 
 NAN = float("nan")
 
@@ -64,6 +65,28 @@ def test_an_interval_that_includes_zero_is_not_called_a_change():
     assert "does not clearly change the accuracy of the worst-served 10 %" in summary.finding
     assert "which may be chance" in summary.finding
     assert "only 2 seeds" in summary.cautions
+
+
+def test_the_same_change_in_both_seeds_may_be_chance_everywhere_on_the_page():
+    """An interval without width is no certainty: the opening must not contradict the sign test."""
+    values, choice = pair(
+        {"variance": [500, 300], "worst10": [12.5, 10], "average": [80, 70], "gini": [0.2, 0.2]},
+        {"variance": [400, 200], "worst10": [18.75, 16.25], "average": [79, 69], "gini": [0, 0.3]},
+    )
+    text = summarise(values, choice).finding
+    assert "does not clearly change the variance" in text
+    assert "does not clearly change the accuracy of the worst-served 10 %" in text
+    assert "the average accuracy changes by −1.0 points, which may be chance" in text
+    (line,) = compare_all(values, "fedavg", ("worst10",))["worst10"]
+    assert verdict(COLUMNS["worst10"], line) == "may be chance"
+    found = _tile(values, choice, "worst10")
+    assert found.change == "change: +6.2, the same in both seeds"
+
+
+def test_the_same_change_in_all_of_three_seeds_is_told_in_its_tile():
+    values, choice = pair({"worst10": [10, 11, 12]}, {"worst10": [20, 21, 22]})
+    found = _tile(values, choice, "worst10")
+    assert found.change == "change: +10.0, the same in all 3 seeds"
 
 
 def test_a_single_seed_is_named_as_such():

@@ -8,13 +8,13 @@ import pytest
 from tests.report.invented import comparison, federation
 
 from evenly.metrics import METRICS, Spread
+from evenly.metrics.statistics import is_clear
 from evenly.report import results_table
 from evenly.report.values import (
     difference,
     final_values,
     format_spread,
     format_value,
-    is_clear,
     table_of,
 )
 
@@ -82,11 +82,19 @@ def test_undefined_values_are_never_best_and_read_na():
 
 
 def test_near_means_that_the_paired_interval_includes_zero():
-    # Differences to b are -1, -1, -1: clear although the seeds themselves lie far apart.
+    # Differences to b are -1, -1.1, -0.9: clear although the seeds themselves lie far apart.
     table = table_of(
-        given(a=[1.0, 11.0, 21.0], b=[2.0, 12.0, 22.0], c=[0.0, 14.0, 20.0]), metrics=("worst10",)
+        given(a=[1.0, 10.9, 21.1], b=[2.0, 12.0, 22.0], c=[0.0, 14.0, 20.0]), metrics=("worst10",)
     )
     assert [row.cells["worst10"].near for row in table.rows] == [False, False, True]
+
+
+@pytest.mark.parametrize(("seeds", "clear"), [(2, False), (5, False), (6, True)])
+def test_a_difference_that_is_the_same_in_all_seeds_is_judged_by_its_sign(seeds, clear):
+    """Its interval has no width, which is no evidence: with two seeds the sign test has p = 0.5."""
+    values = given(a=[12.5 + s for s in range(seeds)], b=[18.75 + s for s in range(seeds)])
+    worse, better = (row.cells["worst10"] for row in table_of(values, metrics=("worst10",)).rows)
+    assert (better.best, better.clear, worse.near) == (True, clear, not clear)
 
 
 def test_difference_uses_only_common_seeds():

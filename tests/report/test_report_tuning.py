@@ -7,6 +7,7 @@ import re
 import pytest
 from tests.tunings import searched
 
+from evenly.experiment.tuning import Tuning
 from evenly.report.charts.trials import (
     count_outside,
     pairs_of_aims,
@@ -69,14 +70,24 @@ def test_settings_that_are_equally_good_are_counted(even):
     )
 
 
+def with_variances(tuning: Tuning, variances: list[float]) -> Tuning:
+    """The same search in which the chosen trial has these variances."""
+    other = tuning.chosen._replace(values={**tuning.chosen.values, "variance": variances})
+    trials = [other if tried.label == other.label else tried for tried in tuning.trials]
+    return tuning._replace(trials=trials)
+
+
 def test_chance_is_named_where_it_may_have_chosen(even, monkeypatch):
     # seeds shift all accuracies alike, so the variance changes by the same in each
-    assert caution(even) == ""
+    assert caution(even) == (
+        "Over these seeds the change of variance is not clear: compared seed by seed, it may be"
+        " chance."
+    )
+    regular = [value + 0.1 * seed for seed, value in enumerate(even.chosen.values["variance"])]
+    assert caution(with_variances(even, regular)) == ""
     single, _ = searched(monkeypatch, "q-fedavg(q=[0.5])", seeds=1)
     assert caution(single) == "Only one seed was tried, so the effect of chance is unknown."
-    unsure = even.chosen._replace(values={**even.chosen.values, "variance": [0.0, 500.0, 100.0]})
-    trials = [unsure if tried.label == unsure.label else tried for tried in even.trials]
-    assert caution(even._replace(trials=trials)).startswith(
+    assert caution(with_variances(even, [0.0, 500.0, 100.0])).startswith(
         "Over these seeds the change of variance is not clear"
     )
     stays, _ = searched(monkeypatch, "q-fedavg(q=[50])")

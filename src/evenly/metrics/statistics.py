@@ -180,6 +180,9 @@ def _percentiles(values: Array, number: Array, shares: tuple[float, float]) -> l
 # with 0 by Student's t test. For whole degrees of freedom the distribution is a finite sum and
 # needs no approximation.
 
+LEVEL = 0.05
+ROUNDING = 1e-12
+
 
 class Paired(NamedTuple):
     """Difference between two methods over seeds. NaN where there are too few seeds.
@@ -223,19 +226,49 @@ def paired(differences: Sequence[float] | np.ndarray) -> Paired:
     n, nothing = len(defined), float("nan")
     if n < 2:
         return Paired(float(defined[0]) if n else nothing, nothing, nothing, nothing, n)
-    mean, deviation = float(defined.mean()), float(defined.std(ddof=1))
-    # Equal differences leave a deviation of rounding errors only.
-    if deviation <= 1e-12 * max(1.0, abs(mean)):
-        alike = abs(mean) <= 1e-12
+    change = spread(defined)
+    p = p_value(change)
+    if all_alike(change):
+        none = abs(change.mean) <= ROUNDING
         return (
-            Paired(0.0, 0.0, 1.0, 0.0, n)
-            if alike
-            else Paired(mean, nothing, 2.0 ** (1 - n), math.copysign(math.inf, mean), n)
+            Paired(0.0, 0.0, p, 0.0, n)
+            if none
+            else Paired(change.mean, nothing, p, math.copysign(math.inf, change.mean), n)
         )
-    error = deviation / math.sqrt(n)
-    return Paired(
-        mean, t_quantile(n - 1) * error, two_sided(mean / error, n - 1), mean / deviation, n
-    )
+    return Paired(change.mean, change.half_width, p, change.mean / change.deviation, n)
+
+
+def p_value(change: "Spread") -> float:
+    """Compute the two-sided p value of a change over seeds: the t test or, if it is the same in all
+    seeds, the sign test. NaN for a single seed.
+
+    >>> round(p_value(spread(np.array([1.0, 2.0, 3.0]))), 4), p_value(spread(np.array([2.0, 2.0])))
+    (0.0742, 0.5)
+    """
+    if not math.isfinite(change.deviation):
+        return float("nan")
+    if all_alike(change):
+        return 1.0 if abs(change.mean) <= ROUNDING else 2.0 ** (1 - change.seeds)
+    error = change.deviation / math.sqrt(change.seeds)
+    return two_sided(change.mean / error, change.seeds - 1)
+
+
+def is_clear(change: "Spread") -> bool:
+    """Whether a change over seeds differs from 0 at the 5 % level. Tables, texts and tests of a
+    report all use this decision.
+
+    If the change is the same in all seeds, six seeds are needed. With a single seed nothing is
+    clear.
+
+    >>> is_clear(spread(np.full(5, 2.0))), is_clear(spread(np.full(6, 2.0)))
+    (False, True)
+    """
+    return p_value(change) < LEVEL
+
+
+def all_alike(change: "Spread") -> bool:
+    """Whether a change is the same in all of at least two seeds, but for rounding errors."""
+    return change.seeds > 1 and change.deviation <= ROUNDING * max(1.0, abs(change.mean))
 
 
 def two_sided(t: float, freedom: int) -> float:

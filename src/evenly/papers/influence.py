@@ -12,6 +12,7 @@ from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Run
 from evenly.metrics import Spread, ratio, seated, sides, spread
 from evenly.metrics.runs import effective_clients
+from evenly.metrics.statistics import is_clear
 from evenly.papers.thesis import Finding, StudyView, ThesisMethod, gap
 from evenly.types import Trace
 
@@ -155,9 +156,7 @@ def whom_weights_favour(views: list[StudyView]) -> Finding | None:
     for view in views:
         data, (share, changes) = view.comparison.federation, _share_changes(view)
         decided += [
-            (change.mean > 0) == (share < 0.5)
-            for change in changes.values()
-            if abs(change.mean) > change.half_width
+            (change.mean > 0) == (share < 0.5) for change in changes.values() if is_clear(change)
         ]
         rows += [
             (str(view.place), str(m), f"{100 * share:.1f} %", _percent(c), _towards(c, data))
@@ -234,7 +233,7 @@ def _is_parity(method: ThesisMethod) -> bool:
 
 
 def _towards(change: Spread, data: Federation) -> str:
-    if not abs(change.mean) > change.half_width:
+    if not is_clear(change):
         return "undecided"
     own = [
         name for g, name in enumerate(data.groups) if (g in data.unprivileged) == (change.mean > 0)

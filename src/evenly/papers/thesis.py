@@ -21,6 +21,7 @@ from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.plan import SCHEMA, Plan
 from evenly.experiment.study import PROTOCOLS, Outcome, Study, drop_settings
 from evenly.metrics import Spread, spread
+from evenly.metrics.statistics import is_clear
 from evenly.notation import parse
 
 # Names, places and figures.
@@ -305,8 +306,8 @@ def aggregation_pairs(
 
 
 def verdict(change: Spread) -> int:
-    """-1 or 1 if the 95 % interval excludes 0, otherwise 0. A single seed has no interval."""
-    return int(np.sign(change.mean)) if abs(change.mean) > change.half_width else 0
+    """-1 or 1 if the change is clear over seeds, otherwise 0. One seed shows nothing clearly."""
+    return int(np.sign(change.mean)) if is_clear(change) else 0
 
 
 def tally(changes: Sequence[np.ndarray]) -> Tally:

@@ -10,6 +10,7 @@ import numpy as np
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import METRICS, Spread
+from evenly.metrics.statistics import all_alike, is_clear
 from evenly.report.disclosure import MANY
 from evenly.report.focus import Focus
 from evenly.report.group_values import group_split, with_groups
@@ -25,7 +26,6 @@ from evenly.report.values import (
     difference,
     format_value,
     headline,
-    is_clear,
     over_seeds,
     signed,
     table_of,
@@ -387,6 +387,10 @@ def _tile(values: Values, focus: Focus, name: str) -> _Tile:
     change = difference(values, focus.lead, focus.baseline, name)
     if not np.isfinite(change.half_width):
         return _Tile(title, before, after, f"change: {signed(format_value(change.mean, metric))}")
+    if all_alike(change):
+        seeds = "both seeds" if change.seeds == 2 else f"all {change.seeds} seeds"
+        mean = signed(format_value(change.mean, metric))
+        return _Tile(title, before, after, f"change: {mean}, the same in {seeds}")
     low, high = (
         signed(format_value(change.mean + side * change.half_width, metric)) for side in (-1, 1)
     )

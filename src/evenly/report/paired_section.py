@@ -10,6 +10,7 @@ import numpy as np
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import Metric, Paired, holm, paired, t_quantile
+from evenly.metrics.statistics import LEVEL
 from evenly.report.focus import Focus
 from evenly.report.html import (
     Column,
@@ -35,7 +36,6 @@ from evenly.report.values import (
 )
 
 COMPARED = ("worst10", "variance", "gini", "eod_abs", "spd_abs")
-LEVEL = 0.05
 SHORT = 8  # methods up to which the first table is open
 MOST_NAMED = 5
 FEW = 5

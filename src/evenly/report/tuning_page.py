@@ -12,6 +12,7 @@ from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, write_trial
 from evenly.experiment.tuning import tune as search
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
+from evenly.metrics.statistics import is_clear
 from evenly.report.charts.trials import (
     TuningView,
     count_outside,
@@ -51,7 +52,6 @@ from evenly.report.values import (
     final_values,
     format_value,
     headline,
-    is_clear,
     table_of,
 )
 from evenly.writing import write_whole
@@ -258,8 +258,8 @@ def caution(tuning: Tuning) -> str:
     if not unclear:
         return ""
     return (
-        f"Over these seeds the change of {' and '.join(unclear)} is not clear: its 95 % interval,"
-        " seed by seed, includes 0."
+        f"Over these seeds the change of {' and '.join(unclear)} is not clear: compared seed by"
+        " seed, it may be chance."
     )
 
 

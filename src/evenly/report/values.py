@@ -27,6 +27,7 @@ from evenly.metrics import (
     spread,
 )
 from evenly.metrics.runs import effective_clients
+from evenly.metrics.statistics import is_clear
 from evenly.report.disclosure import fewest_rows, hide
 
 # The results table as data: for every method and metric the mean over seeds, its spread, and which
@@ -169,11 +170,6 @@ def difference(values: Values, label: str, other: str, metric: str) -> Spread:
     """
     common = [seed for seed in values[label] if seed in values[other]]
     return spread(np.array([values[label][s][metric] - values[other][s][metric] for s in common]))
-
-
-def is_clear(change: Spread) -> bool:
-    """Whether the 95 % interval of a change excludes 0. With a single seed nothing is clear."""
-    return bool(np.isfinite(change.half_width) and abs(change.mean) > change.half_width)
 
 
 def _column(values: Values, metric: Metric) -> dict[str, Cell]:
