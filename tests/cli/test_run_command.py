@@ -507,6 +507,13 @@ def test_diff_needs_finished_folders(finished, tmp_path):
     )
 
 
+def test_an_audit_is_not_exported_but_its_rows_are_named(tmp_path):
+    (tmp_path / "audit.json").write_text("{}")
+    for command in ("export", "report"):
+        said = sentence(run(command, tmp_path, code=2))
+        assert f"contains an audit. Its figures are in '{tmp_path / 'audit.csv'}'" in said
+
+
 def test_a_search_of_settings_is_continued_by_its_own_command(tmp_path):
     (tmp_path / "plan.json").write_text('{"schema": 1, "shared": {}}')
     (tmp_path / "run.json").write_text('{"schema": 1, "command": "evenly tune --trials 3"}')

@@ -55,10 +55,10 @@ def test_the_choice_has_a_folder_of_results(front):
     assert open_results(out / "chosen").labels == list(
         dict.fromkeys(["fedavg", json.loads(result.stdout)["chosen"]])
     )
-    with pytest.raises(
-        ValueError,
-        match=r"contains a search for settings\. Run the command that started it to continue: ",
-    ):
+    words = f"The results of the chosen settings are in '{out / 'chosen'}': give that folder"
+    for command in ("report", "export", "resume"):
+        assert words in sentence(run(command, str(out), code=2))
+    with pytest.raises(ValueError, match=r"run the command that started it: .*"):
         read_plan(out)
 
 

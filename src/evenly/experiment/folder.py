@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
 # Stored runs.
 
+CHOSEN = "chosen"  # inside the folder of a search: the results of what it chose
 FILES = (
     "plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints",
     "cells", "study.csv", "run.json", "live.jsonl", "logs", "programs.json", "study.db-journal",
-    "study.db", "tuning.csv", "batches", "chosen", "history", "federation.json", "left_out.json",
+    "study.db", "tuning.csv", "batches", CHOSEN, "history", "federation.json", "left_out.json",
     "options.json", "state.npz", "metrics.json",
 )  # fmt: skip
 LOCK = ".lock"  # who works in the folder: see lock.py

@@ -27,7 +27,7 @@ from evenly.experiment.deployment import (
     read_rounds,
 )
 from evenly.experiment.execute import SeedSetting, execute, setting_of
-from evenly.experiment.folder import RunRecord, Store, read_record, slug, with_record
+from evenly.experiment.folder import CHOSEN, RunRecord, Store, read_record, slug, with_record
 from evenly.experiment.plan import NewerError, Plan, programs, read_fields
 from evenly.experiment.study import Study, StudyPlan, execute_study
 from evenly.plugins import refuse_unloaded
@@ -280,9 +280,7 @@ def read_plan(folder: Path) -> Plan | StudyPlan | Deployment:
             f"There is no folder {str(folder)!r}. Give a folder of results written by evenly."
         )
     if not path.exists():
-        raise ValueError(
-            f"The folder {str(folder)!r} holds no results of evenly: there is no plan.json in it."
-        )
+        raise ValueError(_without_plan(folder))
     try:
         text = path.read_text()
         fields = read_fields(text)
@@ -296,11 +294,32 @@ def read_plan(folder: Path) -> Plan | StudyPlan | Deployment:
         raise ValueError(
             f"{str(path)!r} is damaged, so the settings of these results are unknown: {error}"
         ) from None
-    known = read_record(folder)
-    again = f": {known.command}" if known and known.command else ""
-    raise ValueError(
+    raise ValueError(_search_words(folder))
+
+
+def _without_plan(folder: Path) -> str:
+    if (folder / "audit.json").exists():
+        return (
+            f"The folder {str(folder)!r} contains an audit. Its figures are in"
+            f" {str(folder / 'audit.csv')!r}, one per row, and its report is"
+            f" {str(folder / 'report.html')!r}. To change them, run `evenly audit` again."
+        )
+    return f"The folder {str(folder)!r} holds no results of evenly: there is no plan.json in it."
+
+
+def _search_words(folder: Path) -> str:
+    """Where the results of a search are or, before it has any, how to continue it."""
+    known, chosen = read_record(folder), folder / CHOSEN
+    command = f": {known.command}" if known and known.command else ""
+    if (chosen / "results.csv").exists():
+        return (
+            f"The folder {str(folder)!r} contains a search for settings. The results of the chosen"
+            f" settings are in {str(chosen)!r}: give that folder instead. To continue the search,"
+            f" run the command that started it{command}"
+        )
+    return (
         f"The folder {str(folder)!r} contains a search for settings. Run the command that started"
-        f" it to continue{again}"
+        f" it to continue{command}"
     )
 
 

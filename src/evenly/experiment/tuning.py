@@ -20,6 +20,7 @@ from evenly.datasets.load import HIDE_TEST, load
 from evenly.experiment.comparison import Comparison, Run, final_spreads
 from evenly.experiment.execute import execute
 from evenly.experiment.folder import (
+    CHOSEN,
     RunRecord,
     Store,
     begin,
@@ -41,7 +42,7 @@ from evenly.writing import csv_row, write_whole
 QFFL = "q-fedavg(q=[0.001, 0.01, 0.1, 1, 2, 5, 10, 15])"  # the values that q-FFL tries
 ALWAYS = ("average", "worst10", "variance")
 WITH_GROUPS = ("eod_abs", "spd_abs")
-STUDY, BATCHES, CHOSEN = "study.db", "batches", "chosen"
+STUDY, BATCHES = "study.db", "batches"
 Progress = Callable[[int, int], None]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from evenly.experiment.folder import Store, finish, write_results
-from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, write_trials
+from evenly.experiment.folder import CHOSEN, Store, finish, write_results
+from evenly.experiment.tuning import QFFL, Progress, Tuning, write_trials
 from evenly.experiment.tuning import tune as search
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
