@@ -62,6 +62,15 @@ def test_the_choice_has_a_folder_of_results(front):
         read_plan(out)
 
 
+def test_the_results_open_with_the_chosen_settings(front):
+    """The baseline is there for comparison only."""
+    out, result = front
+    chosen = json.loads(result.stdout)["chosen"]
+    assert open_results(out / "chosen").chosen == chosen
+    assert f"{chosen} is " in " ".join(result.stderr.split())
+    assert f'<p class="lead">{chosen} is ' in (out / "chosen" / "report.html").read_text()
+
+
 def test_the_same_command_again_trains_nothing(front, monkeypatch):
     out, before = front
     monkeypatch.setattr(

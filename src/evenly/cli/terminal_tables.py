@@ -143,8 +143,8 @@ def _marks(figures: results.Table) -> str | None:
 
 
 def opening_of(comparison: Comparison) -> list[Text]:
-    """Return the sentences that open the report: which clients and groups the first method serves
-    worst.
+    """Return the sentences that open the report: which clients and groups are served worst by the
+    method that a search chose or, without a search, by the first method.
     """
     values = results.final_values(comparison, results.client_split(comparison))
     whom = whom_of(comparison, values, choose_focus(comparison, values))

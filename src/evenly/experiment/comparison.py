@@ -82,6 +82,7 @@ class Comparison(NamedTuple):
     sampling: str = ""  # who takes part, where a method's label does not say
     title: str = ""  # of the experiment in words, where it has one
     notes: str = ""  # what its file says about it; an empty line ends a paragraph
+    chosen: str = ""  # the method that a search chose; "" where there was none
     incidents: Incidents | None = None  # of a deployment; a simulation has none
     deployed: DeploymentSetup | None = None
     # with all clients, where only a panel of them was evaluated

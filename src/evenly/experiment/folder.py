@@ -387,6 +387,7 @@ class RunRecord:
     notes: str = ""
     # which figures of a paper stand beside ours, as an experiment file says it
     paper: dict[str, Any] | None = None
+    chosen: str = ""  # the method that a search chose, in the folder of its results
     short: bool = False  # a quick version, whose figures are not comparable with the paper's
     # where the command was given, seen from the results' folder: relative paths start there
     started_in: str = "."
@@ -510,6 +511,7 @@ def with_record(comparison: Comparison, folder: Path) -> Comparison:
         "seconds": known.seconds,
         "title": known.title,
         "notes": known.notes,
+        "chosen": known.chosen,
     }
     return comparison._replace(**facts, versions=known.versions or comparison.versions)
 

@@ -237,10 +237,12 @@ def _final(
     """Train the baseline and the chosen method with all rows, into a folder of results."""
     final = plan.final(choice.chosen)
     if folder is None:
-        return execute(final, progress=progress, command=command)
+        comparison = execute(final, progress=progress, command=command)
+        return comparison._replace(chosen=choice.chosen)
     own = folder / CHOSEN
     store = Store(own, final, force=True)  # a longer search may choose otherwise
-    begin(own, RunRecord(command=command, title=f"{choice.chosen} beside {choice.baseline}"))
+    title = f"{choice.chosen} beside {choice.baseline}"
+    begin(own, RunRecord(command=command, title=title, chosen=choice.chosen))
     with training_timer(own, own / "traces"):
         comparison = execute(final, store, progress=progress)
     shutil.rmtree(folder / BATCHES, ignore_errors=True)

@@ -32,6 +32,12 @@ class Focus(NamedTuple):
     least_eod: str = ""
     least: int = 0  # what rests on fewer people is hidden
     hidden: frozenset[int] = frozenset()  # clients that are therefore not named
+    chosen: str = ""  # the method that a search chose; "" where there was none
+
+    @property
+    def subject(self) -> str:
+        """The method whose worst-served clients and groups open the report."""
+        return self.chosen or self.baseline
 
 
 def choose_focus(comparison: Comparison, values: Values, least: int = 0) -> Focus:
@@ -50,7 +56,8 @@ def choose_focus(comparison: Comparison, values: Values, least: int = 0) -> Focu
     series = _series(values, labels, [baseline, lead, *([least_eod] if least_eod else [])])
     shown_on = client_split(comparison)
     hidden = hidden_numbers(comparison, shown_on, least)
-    return Focus(baseline, lead, split, series, shown_on, least_eod, least, hidden)
+    chosen = comparison.chosen if comparison.chosen in labels else ""
+    return Focus(baseline, lead, split, series, shown_on, least_eod, least, hidden, chosen)
 
 
 def _least_eod(comparison: Comparison, values: Values, least: int) -> str:

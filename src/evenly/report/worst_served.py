@@ -263,8 +263,8 @@ def rate_entry(value: float) -> str | Entry:
     )
 
 
-# Whom the first method of a comparison serves worst, with figures that are means over seeds, and
-# without what must be hidden.
+# Whom the first method of a comparison, or the one that a search chose, serves worst, with figures
+# that are means over seeds, and without what must be hidden.
 
 WHERE = {CENTRAL: " on the central test set"} | {
     split: f" on {word} rows" for split, word in SPLIT_WORDS.items()
@@ -277,7 +277,7 @@ def whom_of(comparison: Comparison, values: Values, focus: Focus) -> Whom | None
     The figures of everybody include hidden clients: at least two are hidden, with enough people
     together.
     """
-    label, labels = focus.baseline, comparison.labels
+    label, labels = focus.subject, comparison.labels
     split = CENTRAL if headline(values) == CENTRAL else focus.split
     # [seeds, labels, outcomes]
     tables = {
@@ -382,13 +382,13 @@ def _trained(comparison: Comparison, label: str) -> np.ndarray | None:
 def _client(comparison: Comparison, focus: Focus, split: str) -> ServedPart | None:
     """The worst-served client of those that may be named."""
     found = worst_clients(
-        comparison, focus.baseline, focus.baseline, limit=2, split=focus.split, hidden=focus.hidden
+        comparison, focus.subject, focus.subject, limit=2, split=focus.split, hidden=focus.hidden
     )
     if len(found) < 2:
         return None
     worst = found[0]
     own = (
-        client_rates(comparison, focus.baseline, focus.split, focus.hidden, focus.least)
+        client_rates(comparison, focus.subject, focus.split, focus.hidden, focus.least)
         if has_labels(comparison)
         else None
     )
@@ -401,7 +401,7 @@ def _client(comparison: Comparison, focus: Focus, split: str) -> ServedPart | No
         tpr=np.nan if own is None else float(own.tpr[worst.number]),
         fpr=np.nan if own is None else float(own.fpr[worst.number]),
         average=_accuracy(
-            np.stack([_table(run, focus.split) for run in comparison.of(focus.baseline)])
+            np.stack([_table(run, focus.split) for run in comparison.of(focus.subject)])
         ),
         where=WHERE[focus.split] if focus.split != split else "",
         among=SHOWN if focus.hidden else "",
@@ -427,7 +427,7 @@ def _group(
     """The worst-served group of these groupings. Groups with few rows come last, because chance
     makes them extreme.
     """
-    shown_on, label = group_split(comparison), focus.baseline
+    shown_on, label = group_split(comparison), focus.subject
     parts, among = [], ""
     for grouping in ways:
         hidden = hidden_groups(comparison, shown_on, focus.least, grouping.attribute)
