@@ -158,6 +158,18 @@ def test_the_worst_of_several_columns_is_said_to_be_of_what_is_shown_if_a_group_
     assert (found.intersection.name, found.intersection.among) == ("“sex=f, race=A”", "")
 
 
+def test_an_accuracy_that_is_hidden_for_its_labels_is_not_forgotten():
+    crossed = group_view(
+        ("sex=f, race=A", "sex=m, race=A", "sex=m, race=B"),
+        accuracy=(rate(75.0), rate(85.0), NOTHING),
+        partly=[2],
+        unprivileged=None,
+    )
+    found = whom_of(audit(group_view(), intersections=crossed)).intersection
+    assert found is not None
+    assert found.among == SHOWN
+
+
 # What is found
 
 

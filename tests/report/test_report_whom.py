@@ -19,7 +19,7 @@ from evenly.records import replace
 from evenly.report.focus import choose_focus
 from evenly.report.opening import opening
 from evenly.report.values import client_rates, client_split, final_values
-from evenly.report.worst_served import ServedPart, Trivial, Whom, sentences, whom_of
+from evenly.report.worst_served import SHOWN, ServedPart, Trivial, Whom, sentences, whom_of
 
 NAMES = ("North", "Old Town", "Lakeside")
 # True label by prediction of each client, "no" and "yes": 90 + 60 + 50 people, of whom 138 are
@@ -191,6 +191,26 @@ def test_a_hidden_group_is_never_named():
     ]
     assert rare
     assert not [name for name in rare if name in shown]
+
+
+def test_the_worst_of_what_is_shown_is_called_so_where_others_are_hidden():
+    """The accuracy of a large group is hidden, too, where few of its people have one label."""
+    found = with_groups(comparison(("fedavg",), seeds=1, data=federation(30)))
+    # true labels by prediction of each intersection, as women and men: the last race has six and
+    # eight people with the label "yes"
+    tables = found.runs[0].trace.tables[:, 2]
+    tables[:] = 0
+    tables[:, 0, :3] = [[[30, 10], [20, 20]], [[70, 20], [20, 40]], [[20, 10], [4, 2]]]
+    tables[:, 0, 3:] = [[[30, 10], [10, 30]], [[80, 10], [20, 40]], [[25, 5], [3, 5]]]
+    for least, group, intersection in ((0, "", ""), (10, "", SHOWN)):
+        made = whom(found, least)
+        assert made.group is not None
+        assert made.intersection is not None
+        assert (made.group.among, made.intersection.among) == (group, intersection)
+    text = opening_text(found, 10)
+    assert "Of the intersections of groups that are shown, it serves" in text
+    assert "Worst-served intersection of those shown: “sex=" in text
+    assert "Worst-served group: " in text
 
 
 def test_the_page_has_the_figures_in_a_table_and_then_what_the_methods_change():

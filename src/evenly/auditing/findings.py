@@ -200,8 +200,14 @@ def _group(groups: list[tuple[str, GroupView, int]], average: float) -> ServedPa
         view.rates["accuracy"][g],
         average,
         *rates,
-        among=SHOWN if any(v.veil.groups.any for _, v, _ in groups) else "",
+        among=SHOWN if any(_is_hidden(v, i) for _, v, i in groups) else "",
     )
+
+
+def _is_hidden(view: GroupView, g: int) -> bool:
+    """Whether a group's accuracy is hidden, because the group or one of its labels is small."""
+    shown = view.rates["accuracy"][g].has_value
+    return not shown and bool(view.veil.groups.cells[g] or not view.veil.both_labels[g])
 
 
 def _clients(view: ClientView) -> list[str]:

@@ -210,7 +210,7 @@ def whom_table(whom: Whom) -> Html:
     }
     rows = [_row(whom, "Everybody", whom.whole)]
     rows += [
-        _row(whom, f"{title}: {own.name}{own.where}", own)
+        _row(whom, f"{title}{' of those shown' if own.among else ''}: {own.name}{own.where}", own)
         for title, own in named.items()
         if own is not None
     ]
@@ -431,7 +431,6 @@ def _group(
     parts, among = [], ""
     for grouping in ways:
         hidden = hidden_groups(comparison, shown_on, focus.least, grouping.attribute)
-        among = SHOWN if hidden.cells[:, 0].any() else among
         called = (
             f"{grouping.title} "
             if grouping.attribute or len(comparison.federation.attributes) == 1
@@ -441,6 +440,7 @@ def _group(
             name: group_rates(comparison, grouping, label, shown_on, name, hidden=hidden)
             for name in ("accuracy", "tpr", "fpr")
         }
+        among = SHOWN if any(accuracy.hidden for accuracy in rate["accuracy"]) else among
         for accuracy, tpr, fpr in zip(*rate.values(), strict=True):
             if np.isfinite(accuracy.value):
                 low, high = (
