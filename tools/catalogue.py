@@ -159,11 +159,11 @@ def revealed(method: Method) -> str:
     """
     usual, full = needs(method, None), needs(method, Full())
     text = f"Besides its update, a client that takes part reveals {words(usual)}."
-    return (
-        text
-        if usual == full
-        else f"{text} When every client takes part in every round: {words(full)}."
-    )
+    if once := method.select.needs - usual:
+        text += f" Sampling by size makes every client reveal {words(once)}, once."
+    if usual == full:
+        return text
+    return f"{text} When every client takes part in every round, it reveals {words(full)}."
 
 
 def needs(method: Method, select: Select | None) -> frozenset[str]:

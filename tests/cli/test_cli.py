@@ -5,6 +5,7 @@ import html
 import json
 import os
 import re
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -477,6 +478,33 @@ def test_list_and_describe_cover_the_registry():
 )
 def test_describing_a_sampling_names_the_revealed_information(name, revealed):
     assert f"For the sampling, clients reveal: {revealed}." in run("describe", name).stdout
+
+
+def test_describing_a_method_names_what_its_default_sampling_needs():
+    """The report says the same: with sampling by size, the server knows how many rows clients
+    have.
+    """
+    shown = run("describe", "fedavg").stdout
+    assert "Clients reveal, besides their update: examples (once)." in shown
+    assert "With --sampling full, they reveal: examples." in shown
+    assert "examples – how many training rows it has" in shown
+    assert "loss –" not in shown
+    shown = run("describe", "q-fedavg").stdout
+    assert "Clients reveal, besides their update: loss, square_norm, examples (once)." in shown
+    assert "With --sampling full, they reveal: loss, square_norm." in shown
+
+
+def test_the_commands_that_describe_suggests_compare_different_methods():
+    from evenly.algorithms import METHODS
+    from evenly.cli.terminal_tables import trial
+    from evenly.experiment.plan import Plan
+
+    for method in METHODS.values():
+        methods = shlex.split(trial(method))[-1]
+        plan = Plan(
+            name="trial", data={"name": "synthetic"}, methods=(methods,), rounds=1, seeds=(0,)
+        )
+        assert plan.variants()[0].label == "fedavg"
 
 
 def test_describe_an_unknown_name():

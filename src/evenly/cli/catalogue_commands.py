@@ -68,14 +68,20 @@ def describe(
 
 
 def _describe_method(method: "Method") -> None:
-    from evenly.cli.terminal_tables import reveals, settings_table, trial
+    from evenly.cli.terminal_tables import meanings, reveals, settings_table, trial
+    from evenly.parts.sampling import Full
 
     console = Console()
     console.print(
         f"[bold]{method.title}[/bold] ({method.reference})\n\n  {method.formula}\n", highlight=False
     )
     console.print(settings_table(method))
-    console.print(f"Clients reveal, besides their update: {reveals(method)}.")
+    usual, full = reveals(method), reveals(method, Full())
+    console.print(f"Clients reveal, besides their update: {usual}.", highlight=False)
+    if full != usual:
+        console.print(f"With --sampling full, they reveal: {full}.", highlight=False)
+    for words in meanings(f"{usual}, {full}"):
+        console.print(words, highlight=False)
     console.print(f"Try it: {trial(method)}", highlight=False)
 
 

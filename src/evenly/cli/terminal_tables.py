@@ -4,6 +4,7 @@ This module imports most of the library. Commands import it when they run, so th
 starts quickly.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,9 +46,10 @@ from evenly.report.focus import choose_focus
 from evenly.report.group_values import group_split, with_groups
 from evenly.report.setup_sections import WHO, divergence, paper_figures
 from evenly.report.setup_sections import metric_title as title_of
+from evenly.report.trust_sections import WORDS
 from evenly.report.values import idle_words, spread_words
 from evenly.report.worst_served import sentences, whom_of
-from evenly.types import Select
+from evenly.types import Algorithm, Select
 
 # Few columns: the table must fit into eighty characters.
 SHOWN = ("average", "worst10", "variance", "variance_noise")
@@ -372,15 +374,33 @@ def methods_table() -> Table:
     return table
 
 
-def reveals(method: Method) -> str:
-    """Return the information that clients reveal besides their update."""
-    return ", ".join(sorted(_needs(method))) or "nothing"
+def reveals(method: Method, select: Select | None = None) -> str:
+    """Return the information that clients reveal besides their update, with the method's own
+    sampling or with another one. What only the sampling needs is sent once.
+    """
+    algorithm = _algorithm(method, select)
+    each = _needs(algorithm)
+    once = [f"{need} (once)" for need in sorted(algorithm.select.needs - each)]
+    return ", ".join([*sorted(each), *once]) or "nothing"
 
 
-def _needs(method: Method) -> frozenset[str]:
-    algorithm = method.build(
-        {name: values[0] for name, values in method.defaults.items() if isinstance(values, list)}
-    )
+def meanings(revealed: str) -> list[str]:
+    """Return what the names in a list of revealed information mean, in the words of the report."""
+    return [
+        f"  {name} – {words}"
+        for name, words in WORDS.items()
+        if re.search(rf"\b{name}\b", revealed)
+    ]
+
+
+def _algorithm(method: Method, select: Select | None = None) -> Algorithm:
+    first = {
+        name: values[0] for name, values in method.defaults.items() if isinstance(values, list)
+    }
+    return method.build(first, select=select)
+
+
+def _needs(algorithm: Algorithm) -> frozenset[str]:
     return algorithm.rule.needs - {"chance"}  # drawn by the server, so clients do not reveal it
 
 
@@ -395,9 +415,10 @@ def trial(method: Method) -> str:
     """Return a command that compares the method with FedAvg, on data with groups if the method
     needs them.
     """
-    groups = {"table", "valid_table", "cell_loss", "unprivileged"} & _needs(method)
+    groups = {"table", "valid_table", "cell_loss", "unprivileged"} & _needs(_algorithm(method))
     edges = "--model 'mlp(bias=false)' " if method.network else ""
     methods = f"'fedavg,{method.example}'" if method.example else f"fedavg,{method.name}"
+    methods = method.name if method.name == "fedavg" else methods  # a method cannot occur twice
     return (
         f"evenly compare {'--data synthetic-census ' if groups else ''}{edges}--algorithms"
         f" {methods}"
