@@ -177,8 +177,8 @@ def test_an_accuracy_that_is_hidden_for_its_labels_is_not_forgotten():
 def test_a_tenth_of_clients_is_told_where_it_is_more_than_one(clients: int, told: bool):
     ends = {"worst10": rate(60.0), "best10": rate(95.0)}
     sentence = (
-        "For the tenth of clients that it serves worst (2 of 20 by site) it is right for 60.0 % (95"
-        " % interval 55.0 to 65.0) on average; for the tenth that it serves best, for 95.0 %."
+        "For the tenth of clients that it serves worst (2 of 20, column site) it is right for 60.0"
+        " % (95 % interval 55.0 to 65.0) on average; for the tenth that it serves best, for 95.0 %."
     )
     assert (
         sentence in findings(audit(clients=client_view([rate(80.0)] * clients, summary=ends)))

@@ -57,6 +57,12 @@ def head(markup: str, caption: str) -> list[str]:
     ]
 
 
+def head_caption(markup: str, beginning: str) -> str:
+    """The whole caption that begins so."""
+    captions = map(text, re.findall(r"<caption>.*?</caption>", markup, re.S))
+    return next(caption for caption in captions if caption.startswith(beginning))
+
+
 def rows_of(part: PagePart, identifier: str) -> list[dict]:
     """The data of a chart's points."""
     spec = part.specs[identifier]
@@ -106,7 +112,7 @@ def test_tiles_show_the_gap_of_the_unprivileged_group_whichever_it_is():
     )
     found = page(audit(sex, race, clients=clients))
     first, second, third = (
-        "Worst-served tenth of clients 61.0 % of 2 by site",
+        "Worst-served tenth of clients 61.0 % 1 of 2 clients, column site",
         "Predicted “1” −25.0 points sex “m” minus all others",
         "Predicted “1” +12.5 points race “A” minus all others",
     )
@@ -448,7 +454,7 @@ def test_metrics_of_clients_have_their_units():
     }
     part = clients_of(3, summary=figures | {"angle": Estimate(4.56)}).html
     caption, unknown = "How evenly the clients are served.", f"– undefined: {HIDDEN}"
-    row = ["3 by site", "80.0 70.0 to 90.0", unknown, unknown, unknown, "12.3", "3.0", "0.123"]
+    row = ["3 clients", "80.0 70.0 to 90.0", unknown, unknown, unknown, "12.3", "3.0", "0.123"]
     assert lines(part, caption) == [row]
     names = head(part, caption)
     assert names[1] == "Average (rows) %; higher is better"
@@ -464,6 +470,18 @@ def test_metrics_of_clients_have_their_units():
         lines(part, "Further measures")[0][further.index("Angle to (1,…,1) °; lower is fairer")]
         == "4.6"
     )
+
+
+def test_intervals_are_announced_only_where_there_are_some():
+    with_interval = clients_of(10, summary={"average": Estimate(80.0, 70.0, 90.0)}).html
+    first, further = (head_caption(with_interval, words) for words in ("How evenly", "Further"))
+    assert first.endswith("Below a value its 95 % interval, from resampling clients.")
+    assert "interval" not in further
+    few = clients_of(8, summary={"average": Estimate(80.0)}).html
+    for words in ("How evenly", "Further"):
+        assert head_caption(few, words).endswith(
+            "There are no intervals: fewer than 10 clients are too few to resample."
+        )
 
 
 def test_it_is_said_whether_hidden_clients_count():

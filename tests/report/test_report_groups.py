@@ -26,6 +26,7 @@ from evenly.report.group_values import (
     metric_intervals,
 )
 from evenly.report.page import render
+from evenly.report.values import wilson
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +114,15 @@ def test_few_clients_are_not_resampled():
     text = words(render(few))
     assert "from resampling people" in text
     assert "from resampling clients" not in text
+    assert "of resampled clients" not in text
+    assert "how far chance can move a rate of this many rows" in text
+    whole = groupings(few.federation)[0]
+    rates = group_rates(few, whole, "fedavg", "test", "accuracy")
+    low, high = wilson(
+        np.array([rate.value / 100 for rate in rates]), np.array([rate.rows for rate in rates])
+    )
+    np.testing.assert_allclose([rate.low for rate in rates], 100 * low)
+    np.testing.assert_allclose([rate.high for rate in rates], 100 * high)
 
 
 def test_undefined_and_small_rates_are_marked_and_explained(one):

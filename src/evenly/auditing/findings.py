@@ -222,8 +222,8 @@ def _clients(view: ClientView) -> list[str]:
     if not (worst.has_value and best.has_value and number > 1):
         return []
     who = (
-        f"the tenth of clients that it serves worst ({number:,} of {view.clients_in_summary:,} by"
-        f" {view.column})"
+        f"the tenth of clients that it serves worst ({number:,} of {view.clients_in_summary:,},"
+        f" column {view.column})"
     )
     return [
         f"For {who} it is right for {percent(worst)} on average; for the tenth that it serves best,"

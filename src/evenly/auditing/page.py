@@ -10,6 +10,7 @@ from evenly.auditing.result import Audit
 from evenly.auditing.score_section import score_section
 from evenly.auditing.views import AGAINST
 from evenly.metrics import GROUP_METRICS, METRICS
+from evenly.metrics.clients import tenth
 from evenly.report.html import (
     Column,
     Html,
@@ -89,7 +90,8 @@ def _tiles(audit: Audit) -> Iterator[Tile]:
         yield Tile(
             "Worst-served tenth of clients",
             worst,
-            f"of {clients.clients_in_summary:,} by {clients.column}",
+            f"{tenth(clients.clients_in_summary):,} of {clients.clients_in_summary:,} clients,"
+            f" column {clients.column}",
         )
     for view in audit.groups:
         group = view.unprivileged or 0

@@ -13,6 +13,7 @@ from evenly.auditing.views import AGAINST, RATES, ClientView, GroupView
 from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS, METRICS
 from evenly.metrics.clients import tenth
+from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.disclosure import hidden_words
 from evenly.report.html import (
     ChartFigure,
@@ -130,16 +131,23 @@ def client_section(audit: Audit) -> PagePart:
 
 def _metrics(view: ClientView, names: list[str] | tuple[str, ...], caption: str) -> Html:
     columns = [
-        Column("Clients"),
+        Column("Over"),
         *(Column(sentence_case(METRICS[name].title), _client_hint(name)) for name in names),
     ]
-    row = [f"{view.clients_in_summary:,} by {view.column}", *(_value(view, name) for name in names)]
-    return grid(
-        f"{caption} Below a value its 95 % interval, from resampling clients.",
-        columns,
-        [row],
-        kind="compact",
-    )
+    row = [f"{view.clients_in_summary:,} clients", *(_value(view, name) for name in names)]
+    words = " ".join(filter(None, (caption, _interval_words(view, names))))
+    return grid(nonbreaking(words), columns, [row], kind="compact")
+
+
+def _interval_words(view: ClientView, names: Sequence[str]) -> str:
+    """How the intervals of these metrics came about, or why there are none."""
+    if any(view.summary[name].has_interval for name in names):
+        return "Below a value its 95 % interval, from resampling clients."
+    if view.clients_in_summary < LEAST_CLIENTS:
+        return (
+            f"There are no intervals: fewer than {LEAST_CLIENTS} clients are too few to resample."
+        )
+    return ""
 
 
 def _value(view: ClientView, name: str) -> Entry:

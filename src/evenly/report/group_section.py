@@ -291,10 +291,7 @@ def _formulas() -> Html:
 def _figures(
     comparison: Comparison, grouping: Grouping, rates: Rates, focus: Focus, number: int
 ) -> list[ChartFigure]:
-    several = len(comparison.seeds) > 1
-    seeds = "Lines reach from the lowest seed to the highest."
-    chance = "Lines are 95 % intervals: of resampled clients or of chance, whichever is wider."
-    span = seeds if several else chance
+    span = _span_words(comparison)
     wanted = comparison.federation.labels[comparison.federation.favourable]
     captions = {
         "accuracy": "Predicted right, of all rows of the group.",
@@ -317,6 +314,15 @@ def _figures(
         )
         for rate in DRAWN
     ]
+
+
+def _span_words(comparison: Comparison) -> str:
+    """What the lines of the charts reach over."""
+    if len(comparison.seeds) > 1:
+        return "Lines reach from the lowest seed to the highest."
+    if group_split(comparison) == CENTRAL or comparison.federation.clients < LEAST_CLIENTS:
+        return "Lines are 95 % intervals: how far chance can move a rate of this many rows."
+    return "Lines are 95 % intervals: of resampled clients or of chance, whichever is wider."
 
 
 def _dashes(comparison: Comparison) -> Html:

@@ -203,8 +203,8 @@ def _extremes(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ends(run: Run, grouping: Grouping, split: str, rate: str) -> tuple[np.ndarray, np.ndarray]:
-    """What chance allows with so many rows and, where clients can be resampled, that interval too:
-    the outer ends of both.
+    """What chance allows with so many rows and, where there are enough clients to resample, that
+    interval too: the outer ends of both.
 
     Resampling alone finds no uncertainty where a group's few rows all went the same way.
     """
@@ -212,9 +212,10 @@ def _ends(run: Run, grouping: Grouping, split: str, rate: str) -> tuple[np.ndarr
     low, high = wilson(
         _rate(grouping, rate, table), getattr(rows_behind(table, grouping.favourable), rate)
     )
-    if split == CENTRAL:
+    tables = _client_tables(run, grouping, split) if split != CENTRAL else table[:0]
+    if len(tables) < LEAST_CLIENTS:
         return low, high
-    drawn = over_clients(_client_tables(run, grouping, split), partial(_rate, grouping, rate))
+    drawn = over_clients(tables, partial(_rate, grouping, rate))
     return np.fmin(low, drawn.low), np.fmax(high, drawn.high)
 
 
