@@ -126,6 +126,13 @@ def test_a_dry_run_writes_nothing(file):
     assert [path.name for path in file.parent.iterdir()] == ["mine.toml"]
 
 
+def test_the_plan_says_that_sizes_do_not_count_where_everybody_takes_part(file):
+    words = "All 4 clients take part in every round, and larger ones do not count more."
+    assert words not in " ".join(run("run", file, "--plan").stdout.split())
+    file.write_text(GOOD.replace("weighted(clients=2)", "weighted(clients=10)"))
+    assert words in " ".join(run("run", file, "--plan").stdout.split())
+
+
 def test_a_dry_run_of_a_stopped_run_estimates_the_remaining_time(finished, tmp_path):
     out = Path(shutil.copytree(finished, tmp_path / "out"))
     kept = sorted((out / "traces").iterdir())

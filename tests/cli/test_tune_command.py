@@ -71,6 +71,15 @@ def test_the_results_open_with_the_chosen_settings(front):
     assert f'<p class="lead">{chosen} is ' in (out / "chosen" / "report.html").read_text()
 
 
+def test_sizes_that_do_not_count_are_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(tuning, "execute", Trainer())
+    words = "! All 2 clients take part in every round, and larger ones do not count more."
+    for sampling in ("weighted(clients=10)", "weighted(clients=1)"):
+        options = ["--data", "synthetic(clients=2)", "--rounds", "10", "--sampling", sampling]
+        said = run("tune", *options, "--out", str(tmp_path / sampling)).stdout
+        assert (words in " ".join(said.split())) == (sampling == "weighted(clients=10)")
+
+
 def test_the_same_command_again_trains_nothing(front, monkeypatch):
     out, before = front
     monkeypatch.setattr(

@@ -7,12 +7,14 @@ import time
 import tracemalloc
 
 import jax
+import numpy as np
 import pytest
 
 from evenly.cli.terminal_tables import duration
+from evenly.data.federation import Federation
 from evenly.datasets import DATASETS
 from evenly.datasets.load import available, read_table, size
-from evenly.experiment.estimate import estimate, refuse_large_models
+from evenly.experiment.estimate import estimate, refuse_large_models, sampling_facts
 from evenly.experiment.execute import setting_of
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan, programs
@@ -215,3 +217,46 @@ def test_a_large_sweep_is_quick():
     ).variants()
     assert len(found) == 2000
     assert time.process_time() - began < 2
+
+
+def told(sampling: str, *methods: str, sizes: tuple[int, ...] = (30, 20, 10)) -> str:
+    """What is said of the sampling of three clients with these training rows."""
+    owner = np.repeat(["a", "b", "c"], sizes)
+    data = Federation.from_arrays(np.zeros((len(owner), 1)), np.arange(len(owner)) % 2, owner)
+    plan = dataclasses.replace(PLAN, methods=methods, sampling=sampling)
+    return " ".join(fact.text for fact in sampling_facts(plan, data))
+
+
+def test_sizes_that_do_not_count_are_said_to():
+    """Sampling by size weighs the clients of a round equally: where all take part, nothing depends
+    on their size.
+    """
+    everybody = "All 3 clients take part in every round, and larger ones do not count more."
+    add = "Add --sampling full (in a file: sampling = 'full') to weigh them by size"
+    assert told("weighted(clients=10)", "fedavg", "ditto") == f"{everybody} {add}."
+    assert told("weighted(clients=3)", "fedavg", "q-fedavg(q=1)") == (
+        f"{everybody} {add} under fedavg."
+    )
+    # q-FedAvg never weighs by size: only sampling lets it count
+    assert told("weighted(clients=10)", "q-fedavg(q=0)") == (
+        f"{everybody} To let size count, sample fewer, such as weighted(clients=1)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("sampling", "method"),
+    [
+        ("full", "fedavg"),
+        ("weighted(clients=2)", "fedavg"),
+        ("weighted(clients=5, replace=true)", "fedavg"),
+        ("uniform(clients=10)", "fedavg"),
+        ("weighted(clients=10)", "fedavg+full"),
+        ("weighted(clients=10)", "fedavg(weights=equal)"),
+    ],
+)
+def test_nothing_is_said_where_sizes_count_or_are_not_to(sampling, method):
+    assert told(sampling, method) == ""
+
+
+def test_nothing_is_said_of_clients_of_equal_size():
+    assert told("weighted(clients=10)", "fedavg", sizes=(20, 20, 20)) == ""

@@ -30,7 +30,7 @@ from evenly.data.federation import Federation, side_facts, unprivileged_words
 from evenly.data.splits import CENTRAL
 from evenly.datasets.load import ASSUMED, available, size
 from evenly.experiment.comparison import Comparison
-from evenly.experiment.estimate import PlanEstimate, estimate
+from evenly.experiment.estimate import PlanEstimate, estimate, sampling_facts
 from evenly.experiment.execute import Progress as Report
 from evenly.experiment.execute import SeedSetting
 from evenly.experiment.folder import read_record, slug
@@ -294,7 +294,9 @@ def show_plan(
         f"{_count(one.clients, 'client')}, {_count(one.rows, 'row')}; models of"
         f" {_count(one.parameters, 'number')}",
     )
-    _add(table, facts_of(first.federation, next(iter(plans.values())).data))
+    plan = next(iter(plans.values()))
+    _add(table, sampling_facts(plan, first.federation))
+    _add(table, facts_of(first.federation, plan.data))
     table.add_row("memory", _memory(one))
     table.add_row("time", _time(record.seconds if record else 0.0, done, total))
     table.add_row("into", str(folder))

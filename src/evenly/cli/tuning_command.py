@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from evenly.cli.interruption import working_in
 from evenly.cli.options import (
@@ -150,15 +151,18 @@ def _searches(method: str, searches: list[str], grid: str) -> list[str]:
 
 
 def _show_data(plan: "TuningPlan") -> None:
-    """Print how the columns of the user's own table are used, before training."""
+    """Print how the columns of the user's own table are used, and whether the sizes of its clients
+    count, before training.
+    """
     from evenly.cli.terminal_tables import facts_of, facts_table
     from evenly.datasets.load import load
+    from evenly.experiment.estimate import sampling_facts
 
     data = plan.shared.data
     if "path" in data:
-        Console(stderr=True).print(
-            facts_table(facts_of(load(data, plan.shared.seeds[0]), data)), highlight=False
-        )
+        federation = load(data, plan.shared.seeds[0])
+        facts = sampling_facts(plan.final(plan.baseline), federation) + facts_of(federation, data)
+        Console(stderr=True).print(facts_table(facts), highlight=False)
 
 
 def _run_search(plan: "TuningPlan", number: int, folder: Path, *, force: bool) -> "Tuning":
@@ -183,6 +187,7 @@ def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], *, as_json
     for part in (
         results_table(tuning.final),
         *opening_of(tuning.final),
+        *_size_warnings(tuning),
         *warnings_of(tuning.final),
     ):
         console.print(part)
@@ -197,6 +202,17 @@ def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], *, as_json
         f" {report}"
     )
     plain_console(stderr=as_json).print(files)
+
+
+def _size_warnings(tuning: "Tuning") -> list[Text]:
+    """Return a warning if the sizes of clients do not count, unless `_show_data` printed it."""
+    from evenly.experiment.estimate import sampling_facts
+
+    plan = tuning.plan.final(tuning.plan.baseline)
+    if "path" in plan.data:
+        return []
+    facts = sampling_facts(plan, tuning.final.everyone)
+    return [Text(f"! {fact.text}", style="yellow") for fact in facts]
 
 
 def _table(tuning: "Tuning") -> Table:
