@@ -48,3 +48,11 @@ def test_nothing_overflows_sideways(browser, report, viewport):  # noqa: F811
             "document.querySelectorAll('details').forEach(part => part.open = true)"
         )
         assert visit.overflow() == 0
+
+
+def test_the_first_printed_page_holds_more_than_the_opening(browser, report):  # noqa: F811
+    with Visit(browser, report, viewport=DESK) as visit:
+        visit.page.emulate_media(media="print")
+        header = visit.page.locator("header")
+        assert "Worst-served client" in header.inner_text()
+        assert header.evaluate("found => getComputedStyle(found).breakAfter") == "auto"

@@ -17,7 +17,7 @@ from evenly.report.page import build, write_report
 PLAN = Plan(
     name="test",
     data={"name": "synthetic", "clients": 4},
-    methods=("fedavg",),
+    methods=("fedavg", "q-fedavg(q=1)"),
     rounds=2,
     seeds=(0,),
     sampling="full",

@@ -15,6 +15,7 @@ from evenly.report.charts.convergence import bytes_after, convergence
 from evenly.report.charts.tradeoff import front_chart, points
 from evenly.report.charts.weighing import History, weight_history, weight_history_chart
 from evenly.report.group_values import with_groups as values_with_groups
+from evenly.report.page import render
 from evenly.report.values import final_values
 
 SHARES = st.lists(st.floats(0.01, 1), min_size=1, max_size=30)
@@ -135,3 +136,8 @@ def test_a_clients_share_is_what_it_was_given():
     drawn = [row for row in rows(weight_history_chart(history, "fedavg")) if "share" in row]
     assert {row["band"] for row in drawn} == {"client 0"}
     assert weight_history(comparison(evaluations=1), "fedavg") is None
+
+
+def test_a_single_method_has_no_front():
+    assert '<section id="tradeoff"' not in render(comparison(("fedavg",)))
+    assert '<section id="tradeoff"' in render(comparison(("fedavg", "afl")))

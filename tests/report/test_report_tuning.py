@@ -10,6 +10,7 @@ from tests.tunings import searched
 from evenly.experiment.tuning import Tuning
 from evenly.report.charts.trials import (
     count_outside,
+    cut_off,
     pairs_of_aims,
     tuning_front,
     tuning_setting,
@@ -51,7 +52,7 @@ def test_the_first_sentences_say_what_was_chosen_and_why(even, front):
     allowed = sum(even.choice.allowed[tried.label] for tried in even.trials)
     assert (
         f"the baseline and the {allowed} of 24 settings whose average (rows) stays within 1 point"
-        " of its own" in rule(even)
+        " of the baseline's" in rule(even)
     )
     assert "most balanced point among the baseline and all 24 settings" in rule(front)
 
@@ -94,10 +95,38 @@ def test_chance_is_named_where_it_may_have_chosen(even, monkeypatch):
     assert caution(stays) == ""
 
 
+def test_the_opening_names_whom_the_chosen_settings_serve_worst(even):
+    """Clients with their people and gaps, and what a trivial model would score."""
+    page = render_tuning(even, "chosen/report.html")
+    header = page[page.index("<header>") : page.index("</header>")].replace("\xa0", " ")
+    assert f"On test rows, {even.choice.chosen} is no better than a trivial model" in header
+    worst = r"Of the clients, it serves “client 1” worst: right for \d+\.\d % of 10,000 rows"
+    assert re.search(worst, header)
+    assert "Worst-served client: “client 1”" in header
+    assert "A trivial model: always " in header
+    chosen, why = header.index("Chosen: "), header.index("This is the least variance")
+    assert chosen < header.index("Worst-served client") < why
+
+
+def test_marks_of_trials_are_explained(even, front):
+    page = render_tuning(even, "chosen/report.html").replace("\xa0", " ")
+    assert "“outside”: its average (rows) is more than 1 point worse than the baseline" in page
+    page = render_tuning(front, "chosen/report.html")
+    assert "“front”: no other setting is better in average (rows) and variance together." in page
+    assert "“outside”" not in page
+
+
 def test_where_the_baseline_stays_it_is_said(monkeypatch):
     found, _ = searched(monkeypatch, "q-fedavg(q=[50, 90])")
     assert finding(found) == "The baseline q-fedavg(q=0) is kept: no admissible setting is better."
     assert "q-fedavg(q=0)" in render_tuning(found, "chosen/report.html")
+
+
+def test_a_single_setting_has_no_front(monkeypatch):
+    found, _ = searched(monkeypatch, "q-fedavg(q=[0])")
+    page = render_tuning(found, "chosen/report.html")
+    assert '<section id="front"' not in page
+    assert "chart-front" not in page
 
 
 def test_where_hardly_any_trial_can_be_chosen_all_are_drawn(monkeypatch):
@@ -133,6 +162,24 @@ def test_the_front_is_joined_by_a_line_and_every_trial_in_view_is_a_mark(front):
     assert {row["method"] for row in rows if row["label"] == front.choice.chosen} == {"chosen"}
     shown = next(row for row in rows if row["label"] == front.choice.chosen)
     assert shown["x_low"] < shown["x"] < shown["x_high"]  # three seeds that differ
+
+
+def test_ranges_over_seeds_stay_inside_the_axes(even):
+    view = view_of(even, "average", "variance")
+    spread_out = [value + 3.0 * seed for seed, value in enumerate(even.chosen.values["variance"])]
+    wider = with_variances(even, spread_out)
+    other = view_of(wider, "average", "variance")
+    assert not cut_off(wider, other)
+    assert other.high[1] > max(spread_out)
+    assert other.low[0] == view.low[0]
+    assert "goes on beyond it" not in render_tuning(wider, "chosen/report.html")
+    # seeds that lie very far apart are cut off, and it is said
+    mean = even.chosen.means["variance"]
+    far = with_variances(even, [mean - 5000, mean, mean + 5000])
+    assert cut_off(far, view_of(far, "average", "variance"))
+    assert "One that ends at the frame goes on beyond it." in render_tuning(
+        far, "chosen/report.html"
+    )
 
 
 def test_the_margin_is_drawn_where_it_ends(even):

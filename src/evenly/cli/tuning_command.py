@@ -216,7 +216,7 @@ def _size_warnings(tuning: "Tuning") -> list[Text]:
 
 
 def _table(tuning: "Tuning") -> Table:
-    from evenly.report.tuning_trials import MOST, trials_table
+    from evenly.report.tuning_trials import MOST, marks_words, trials_table
     from evenly.report.values import spread_words
 
     trials = trials_table(tuning, most=MOST)
@@ -231,7 +231,10 @@ def _table(tuning: "Tuning") -> Table:
         f" {spread_words(len(tuning.plan.shared.seeds))}{left_out}"
     )
     table = titled_table(
-        title, "trial", numbers=[*trials.settings, *(metric.title for metric in trials.metrics)]
+        title,
+        "trial",
+        numbers=[*trials.settings, *(metric.title for metric in trials.metrics)],
+        caption=marks_words(tuning, trials) or None,
     )
     table.add_column("")
     for line in trials.lines:

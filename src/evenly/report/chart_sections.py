@@ -68,11 +68,11 @@ CAPTION = (
 
 
 def front_section(values: Values, focus: Focus, lines: str) -> Charts:
-    """The section on accuracy against fairness; empty if no measure of fairness is defined. `lines`
-    explains the lines of the marks.
+    """The section on accuracy against fairness; empty for a single method, or if no measure of
+    fairness is defined. `lines` explains the lines of the marks.
     """
     measures = defined_metrics(values, (*CLIENT_MEASURES, *GROUP_MEASURES))
-    if not measures:
+    if not measures or len(values) < 2:
         return Charts({}, {})
     first, *rest = measures
     variants = {metric.replace("_", "-"): metric for metric in rest}

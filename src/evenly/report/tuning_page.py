@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from evenly.data.splits import CENTRAL
 from evenly.experiment.folder import CHOSEN, Store, finish, write_results
 from evenly.experiment.tuning import QFFL, Progress, Tuning, write_trials
 from evenly.experiment.tuning import tune as search
@@ -16,12 +17,14 @@ from evenly.metrics.statistics import is_clear
 from evenly.report.charts.trials import (
     TuningView,
     count_outside,
+    cut_off,
     margin_in,
     pairs_of_aims,
     tuning_front,
     tuning_setting,
     view_of,
 )
+from evenly.report.focus import choose_focus
 from evenly.report.group_values import with_groups
 from evenly.report.html import (
     ChartFigure,
@@ -37,13 +40,23 @@ from evenly.report.html import (
     grid,
     join,
     legend_of,
+    nonbreaking,
     paragraph,
     section,
     sentence_case,
 )
 from evenly.report.method_table import key_of, method_table
 from evenly.report.page import write_report
-from evenly.report.tuning_trials import MOST, Trials, aims_of, every_method, kinds_of, trials_table
+from evenly.report.tuning_trials import (
+    MOST,
+    Trials,
+    aims_of,
+    every_method,
+    kinds_of,
+    margin_text,
+    marks_words,
+    trials_table,
+)
 from evenly.report.values import (
     SPLIT_WORDS,
     capitalise,
@@ -52,8 +65,10 @@ from evenly.report.values import (
     final_values,
     format_value,
     headline,
+    spread_words,
     table_of,
 )
+from evenly.report.worst_served import WHERE, sentences, whom_of, whom_table
 from evenly.writing import write_whole
 
 CONTENTS = {
@@ -135,14 +150,17 @@ def write_tuning_report(tuning: Tuning, path: Path, results: str) -> Path:
 
 def render_tuning(tuning: Tuning, results: str) -> str:
     """The page as text. `results` is the relative path of the report on the chosen settings."""
-    fronts = [_front(tuning, view_of(tuning, x, y)) for x, y in pairs_of_aims(tuning)]
+    several = len(every_method(tuning)) > 1
+    pairs = pairs_of_aims(tuning) if several else []
+    fronts = [_front(tuning, view_of(tuning, x, y)) for x, y in pairs]
     settings = [
         _setting(tuning, name, aim)
         for aim in tuning.plan.objectives
         for name in tuning.plan.space.dimensions
     ]
+    front = {"front": _figures("front", _front_title(tuning), tuning, fronts, len(fronts))}
     sections = {
-        "front": _figures("front", _front_title(tuning), tuning, fronts, len(fronts)),
+        **(front if fronts else {}),
         "by-setting": _figures(
             "by-setting",
             "How does each setting matter?",
@@ -169,14 +187,28 @@ def render_tuning(tuning: Tuning, results: str) -> str:
 
 
 def _opening(tuning: Tuning, title: str) -> Html:
+    """What was chosen, whom it serves worst, and why it was chosen."""
     return element(
         "header",
         None,
         element("p", {"class": "kicker"}, f"evenly tune · {tuning.final.federation.name}"),
         element("h1", None, title),
         paragraph(finding(tuning), "lead"),
+        *_whom(tuning),
         *(paragraph(text, "soft") for text in (rule(tuning), caution(tuning)) if text),
     )
+
+
+def _whom(tuning: Tuning) -> list[Html]:
+    """Whom the chosen settings serve worst, and the trivial model; nothing without rows."""
+    split = client_split(tuning.final)
+    values = final_values(tuning.final, split)
+    whom = whom_of(tuning.final, values, choose_focus(tuning.final, values))
+    if whom is None:
+        return []
+    where = WHERE[CENTRAL if headline(values) == CENTRAL else split].strip()
+    text = f"{capitalise(where)}, {' '.join(sentences(whom))}"
+    return [paragraph(text, "next"), whom_table(whom)]
 
 
 def finding(tuning: Tuning) -> str:
@@ -207,14 +239,9 @@ def rule(tuning: Tuning) -> str:
     )
     among = f"the baseline and all {trials} settings"
     if plan.within is not None:
-        unit = (
-            (" point" if plan.within == 1 else " points")
-            if "%" in EVERY_METRIC[plan.keep].range
-            else ""
-        )
         among = (
             f"the baseline and the {allowed} of {trials} settings whose {kept} stays within"
-            f" {plan.within:g}{unit} of its own"
+            f" {margin_text(plan)} of the baseline's"
         )
     if len(plan.objectives) == 1:
         return (
@@ -284,6 +311,7 @@ def _front(tuning: Tuning, view: TuningView) -> ChartFigure:
         caption += "The margin ends at the dashed line. "
     if len(tuning.plan.shared.seeds) > 1:
         caption += "Thin lines reach from the lowest seed to the highest. "
+        caption += "One that ends at the frame goes on beyond it. " if cut_off(tuning, view) else ""
     caption += f"{outside} of {len(every)} lie too far away to be drawn. " if outside else ""
     return ChartFigure(
         f"chart-front-{view.x}-{view.y}",
@@ -346,7 +374,8 @@ def _test(tuning: Tuning, results: str) -> Html:
 
 def _trials(tuning: Tuning) -> Html:
     some, every = trials_table(tuning, most=MOST), trials_table(tuning)
-    parts = [_grid(some, "On validation rows, mean over seeds ± half of the 95 % interval for it.")]
+    words = capitalise(spread_words(len(tuning.plan.shared.seeds)))
+    parts = [_grid(some, f"On validation rows. {words}. {marks_words(tuning, some)}".strip())]
     if len(every.lines) > len(some.lines):
         parts.append(
             details(
@@ -374,7 +403,7 @@ def _grid(trials: Trials, caption: str) -> Html:
                 ", ".join(line.marks),
             ]
         )
-    return grid(caption, [*columns, Column("", words=True)], rows, kind="compact")
+    return grid(nonbreaking(caption), [*columns, Column("", words=True)], rows, kind="compact")
 
 
 def _how(tuning: Tuning) -> Html:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from evenly.experiment.search_trials import Trial, front_metrics
 from evenly.experiment.tuning import Tuning
+from evenly.experiment.tuning_space import TuningPlan
 from evenly.metrics import EVERY_METRIC, Metric
 from evenly.report.values import format_spread
 
@@ -48,6 +49,29 @@ def trials_table(tuning: Tuning, *, most: int | None = None) -> Trials:
         for tried in _shown(tuning, most)
     )
     return Trials(settings, metrics, lines)
+
+
+def marks_words(tuning: Tuning, trials: Trials) -> str:
+    """What the marks of these trials mean, in sentences; only those that occur."""
+    aims = " and ".join(metric.title for metric in trials.metrics)
+    kept = EVERY_METRIC[tuning.plan.keep].title
+    texts = {
+        "front": f"“front”: no other setting is better in {aims} together.",
+        "outside": (
+            f"“outside”: its {kept} is more than {margin_text(tuning.plan)} worse than the"
+            " baseline's, so it could not be chosen."
+        ),
+    }
+    used = {mark for line in trials.lines for mark in line.marks}
+    return " ".join(text for mark, text in texts.items() if mark in used)
+
+
+def margin_text(plan: TuningPlan) -> str:
+    """The margin with its unit; "" without a margin."""
+    if plan.within is None:
+        return ""
+    points = " point" if plan.within == 1 else " points"
+    return f"{plan.within:g}{points if '%' in EVERY_METRIC[plan.keep].range else ''}"
 
 
 def aims_of(tuning: Tuning) -> tuple[str, ...]:

@@ -19,6 +19,9 @@ from evenly.report.values import capitalise, format_spread, unit_of
 # no other beats.
 
 
+MOST_WIDER = 3  # times that the view of the marks may be widened to hold ranges over seeds
+
+
 class TuningView(NamedTuple):
     """The visible part of a plane of two metrics."""
 
@@ -77,7 +80,30 @@ def view_of(tuning: Tuning, x: str, y: str) -> TuningView:
     at = np.array([[tried.means[x], tried.means[y]] for tried in candidates(tuning)])
     at = at[np.isfinite(at).all(1)]
     room = room_of(tuning) * np.maximum(np.ptp(at, axis=0), 1e-3 * np.abs(at).max(0, initial=1e-9))
-    return TuningView(x, y, at.min(0) - room, at.max(0) + room)
+    low, high = at.min(0) - room, at.max(0) + room
+    ends = _seed_ends(tuning, x, y)
+    edge = 0.03 * np.ptp(ends, axis=0)
+    wide = np.minimum(low, ends.min(0) - edge), np.maximum(high, ends.max(0) + edge)
+    # Seeds that lie very far apart would compress all marks.
+    fits = wide[1] - wide[0] <= MOST_WIDER * (high - low)
+    return TuningView(x, y, np.where(fits, wide[0], low), np.where(fits, wide[1], high))
+
+
+def cut_off(tuning: Tuning, view: TuningView) -> bool:
+    """Whether the range over seeds of the chosen trial or the baseline leaves the view."""
+    ends = _seed_ends(tuning, view.x, view.y)
+    return bool(((ends < view.low) | (ends > view.high)).any())
+
+
+def _seed_ends(tuning: Tuning, x: str, y: str) -> np.ndarray:
+    """The values of all seeds of the chosen trial and the baseline, whose ranges are drawn.
+    [seeds, 2]
+    """
+    own = [
+        np.array([tried.values[x], tried.values[y]]).T for tried in (tuning.chosen, tuning.baseline)
+    ]
+    ends = np.concatenate(own)
+    return ends[np.isfinite(ends).all(1)]
 
 
 def tuning_front(tuning: Tuning, view: TuningView) -> alt.LayerChart:
