@@ -129,6 +129,8 @@ def test_short_names_stand_beside_the_plot_and_long_ones_above_their_lines():
     band = domain[1] / 2
     for i, row in enumerate(rows(above, long)):  # the name, then the line, in the band of their own
         assert band * i + 6 < row["name_y"] < row["y"] - 6 < band * (i + 1) - 12
+        # nearly twice as far from the line before
+        assert row["name_y"] - (row["y"] - band) > 1.9 * (row["y"] - row["name_y"])
         assert row["at"] == 20  # where the axis begins
     text = above["mark"]["text"]["expr"]
     assert "<= width ? datum.name : slice(datum.name, 0, floor(width / 6.6) - 1) + '…'" in text

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.report.invented import comparison, federation
 
 from evenly.report.charts.accuracy import distribution, span_of
-from evenly.report.charts.convergence import convergence
+from evenly.report.charts.convergence import convergence, rounds_axis
 from evenly.report.charts.theme import DARK, LIGHT, save_chart
 from evenly.report.charts.tradeoff import front_chart
-from evenly.report.charts.weighing import influence_chart
+from evenly.report.charts.weighing import History, influence_chart, weight_history_chart
 from evenly.report.values import final_values
 
 
@@ -118,6 +118,19 @@ def test_convergence_thins_many_evaluations_and_keeps_the_ends():
     done = [row["round"] for row in rows(convergence(found, "variance", found.labels))]
     assert len(done) <= 120
     assert (min(done), max(done)) == (0, 9990)
+
+
+def test_few_rounds_are_all_named_and_none_twice():
+    """Ticks at 1.5 and 2.5 would be named 2 and 3 again."""
+    found = comparison(seeds=1)
+    runs = [run._replace(trace=run.trace._replace(rounds=np.arange(4))) for run in found.runs]
+    line = convergence(found._replace(runs=runs), "average", found.labels).to_dict()
+    shares = np.full((1, 3), 1 / 3)
+    history = History(["a"], np.ones(1), [(1, 1), (2, 2), (3, 3)], shares)
+    squares = weight_history_chart(history, "fedavg").to_dict()
+    for chart in (line, squares):
+        assert chart["layer"][0]["encoding"]["x"]["axis"]["values"] == [0, 1, 2, 3]
+    assert "values" not in rounds_axis(40).to_dict()
 
 
 def test_influence_is_joined_for_very_many_clients():

@@ -19,7 +19,7 @@ from evenly.report.client_section import client_section
 from evenly.report.disclosure import client_groups, without_clients
 from evenly.report.focus import Focus, choose_focus
 from evenly.report.group_section import group_section
-from evenly.report.html import Charts
+from evenly.report.html import Charts, draw
 from evenly.report.tuning_page import render_tuning
 from evenly.report.values import final_values
 
@@ -63,6 +63,13 @@ def test_the_worst_served_client_stands_on_top_and_the_average_is_a_line():
     assert spec["layer"][-1]["encoding"]["y"]["sort"][0] == "Hospital A"
     assert [{"value": 71.5}] in list(spec["datasets"].values())
     assert spec["layer"][-1]["encoding"]["shape"]["scale"]["domain"] == ["fedavg", "q-fedavg(q=1)"]
+
+
+def test_long_names_are_whole_where_there_is_room_for_them():
+    names = ["Universitätsklinikum Süd und West", "Mercy & Grace Hospital", *"abcdef"]
+    found = comparison(data=federation(8, names=names))
+    chart = named_accuracy(found, found.labels, "test", (), 71.5)
+    assert ">Universitätsklinikum Süd und West</text>" in draw(chart.to_dict(), "svg").decode()
 
 
 def test_a_hidden_client_has_no_line():

@@ -45,7 +45,8 @@ def dots(
     y = _beside(rows) if beside else _line("y", len(rows))
     colour = colour_of((OTHERS, highlight) if any(dot.highlight for dot in entries) else (OTHERS,))
     for i, row in enumerate(rows):
-        row |= {"y": TALL * (i + 0.75), "name_y": TALL * (i + 0.32), "at": span.low}
+        # nearer to its own line than to the one before
+        row |= {"y": TALL * (i + 0.75), "name_y": TALL * (i + 0.42), "at": span.low}
     base = alt.Chart(values(rows)).encode(y=y, color=colour)
     point = base.encode(x=x, tooltip=_tooltip(unit, what))
     everybody = alt.Chart(values([{"value": middle}])).encode(

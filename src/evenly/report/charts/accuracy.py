@@ -354,8 +354,9 @@ def _rows(comparison: Comparison, label: str, split: str, gini: float) -> list[d
 # Histograms, curves and clouds of dots say little about eight clients. Names do.
 
 NAMED_LINE = 30  # pixels of a client
-# pixels of a name beside the plot; a longer one is cut, and whole in tables and on hovering
-BESIDE = 140
+# The pixels of a name beside the plot: a third of the page, and 140 on a phone. A longer name is
+# cut, and whole in tables and on hovering. A saved chart has no page around it.
+BESIDE = "max(140, (isFinite(containerSize()[0]) ? containerSize()[0] : 700) / 3)"
 WEIGHT_SHARE = "Share of all weight in training (%)"
 
 
@@ -441,7 +442,7 @@ def _chart(
     y = alt.Y(
         "client:N",
         sort=[*names.values()],
-        axis=alt.Axis(title=None, labelOverlap=False, labelLimit=BESIDE, grid=False),
+        axis=alt.Axis(title=None, labelOverlap=False, labelLimit=alt.ExprRef(BESIDE), grid=False),
     )
     layers = [
         _reach(rows).encode(x=_named_x(own, ends, "low"), x2="high:Q", y=y),

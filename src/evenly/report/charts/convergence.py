@@ -17,6 +17,7 @@ from evenly.report.values import SPLIT_WORDS, byte_unit, capitalise, unit_of
 
 MOST_EVALUATIONS = 120
 SHAPED = 8  # evaluations marked with the method's shape
+FEW_ROUNDS = 8
 
 
 def convergence(
@@ -32,7 +33,8 @@ def convergence(
     rows = [row for label in labels for row in _rows(comparison, label, metric, split)]
     name = capitalise(METRICS[metric].title)
     unit = f"{name} ({unit_of(METRICS[metric])})"
-    word, x = ("round", _rounds()) if against == "rounds" else ("data sent", _bytes(rows))
+    last = max((row["round"] for row in rows), default=0)
+    word, x = ("round", _rounds(last)) if against == "rounds" else ("data sent", _bytes(rows))
     title = f"{name} by {word}"
     y = alt.Y("mean:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False))
     base = alt.Chart(values(rows)).encode(x=x, color=colour_of(labels))
@@ -62,11 +64,18 @@ def convergence(
     )
 
 
-def _rounds() -> alt.X:
-    return alt.X(
-        "round:Q",
-        axis=alt.Axis(title="Rounds of training", tickMinStep=1, tickCount=5, format=",d"),
-    )
+def _rounds(last: int) -> alt.X:
+    return alt.X("round:Q", axis=rounds_axis(last))
+
+
+def rounds_axis(last: int) -> alt.Axis:
+    """The axis of rounds up to the last one. Few rounds are all named, since ticks between whole
+    numbers would be rounded to the same name.
+    """
+    axis = alt.Axis(title="Rounds of training", tickMinStep=1, tickCount=5, format=",d")
+    if last <= FEW_ROUNDS:
+        axis.values = list(range(last + 1))
+    return axis
 
 
 def _bytes(rows: list[dict[str, Any]]) -> alt.X:

@@ -12,7 +12,7 @@ import numpy as np
 
 from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import dual_weights, generalised_mean, seated
-from evenly.report.charts.convergence import thin
+from evenly.report.charts.convergence import rounds_axis, thin
 from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
 from evenly.report.values import NAMED, Influence, influence, training_rows
 
@@ -89,7 +89,7 @@ def weight_history_chart(history: History, label: str) -> alt.LayerChart:
     x = alt.X(
         "part:Q",
         scale=alt.Scale(domain=[0, end], nice=False),
-        axis=alt.Axis(title="Rounds of training", tickCount=5, format=",d"),
+        axis=rounds_axis(end),
     )
     y = alt.Y(
         "y:Q", scale=alt.Scale(domain=[0, len(history.bands)], reverse=True, nice=False), axis=None
