@@ -84,6 +84,10 @@ def test_an_app_on_a_table_trains_and_reports(monkeypatch: pytest.MonkeyPatch):
         "% of all others (assumed, because it has the lowest share; change it with --unprivileged"
         " sex=VALUE)" in printed
     )
+    assert (
+        "method: fairfed(metric=eod)+reweigh (chosen because there are sensitive columns: it aims"
+        " at equal true positive rates of their groups; change it with --method)" in printed
+    )
     assert printed.endswith("Next: evenly flower up ward")
     grid = trained("ward", ("St. Mary's", "north", "west"), {}, monkeypatch)
     assert {kind for kind, _ in grid.asked} == {"query.census", "train", "evaluate"}
@@ -93,7 +97,9 @@ def test_an_app_on_a_table_trains_and_reports(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_app_on_a_synthetic_federation_trains(monkeypatch: pytest.MonkeyPatch):
-    evenly("new", "toy")
+    printed = evenly("new", "toy")
+    assert "method: q-fedavg(q=1) (chosen because there are no sensitive columns" in printed
+    assert " method: fedavg Next: " in evenly("new", "plain", "--method", "fedavg")
     trained("toy", ("client-0", "client-1", "client-2"), {}, monkeypatch)
     assert Path("results/report.html").exists()
 

@@ -50,10 +50,10 @@ def new(
     """Write a Flower app for your table or for synthetic data. Nothing is overwritten."""
     from evenly.flower.app import write_synthetic_app, write_table_app
 
-    facts = []
+    facts, sensitive = [], []
     if data is None:
         columns.refuse_without_table("--data is not given")
-        files = write_synthetic_app(folder, **({"method": method} if method else {}), rounds=rounds)
+        files = write_synthetic_app(folder, method=method or "", rounds=rounds)
     else:
         from evenly.cli.terminal_tables import facts_of
         from evenly.datasets.load import load, table_source
@@ -62,12 +62,25 @@ def new(
         roles = {name: source[name] for name in ("client", "label", "sensitive")}
         federation = load(source, 0)
         facts = [f"{fact.about}: {fact.text}" for fact in facts_of(federation, source)]
+        sensitive = source["sensitive"]
         files = write_table_app(
             folder, data, federation, **roles, method=method or "", rounds=rounds
         )
-    console = plain_console()
-    console.print("\n".join([*(f"Wrote {path}" for path in files), *facts]))
+    console, chosen = plain_console(), method or _default_words(sensitive)
+    console.print("\n".join([*(f"Wrote {path}" for path in files), f"method: {chosen}", *facts]))
     console.print(f"Next: evenly flower up {folder}")
+
+
+def _default_words(sensitive: list[str]) -> str:
+    """Return the method of an app whose user names none, and why it is this one."""
+    from evenly.flower.app import default_method
+
+    why = (
+        "there are sensitive columns: it aims at equal true positive rates of their groups"
+        if sensitive
+        else "there are no sensitive columns: it gives more weight to clients with a high loss"
+    )
+    return f"{default_method(sensitive)} (chosen because {why}; change it with --method)"
 
 
 @app.command()

@@ -202,10 +202,16 @@ To train on data of your own, change `own_rows` in `$package/client_app.py` and 
 with a table: `evenly flower new DIR --data table.csv --client COLUMN --label COLUMN`."""  # noqa: E501
 
 
-def write_synthetic_app(
-    folder: Path, *, method: str = "q-fedavg(q=1)", rounds: int = 5
-) -> list[Path]:
+def default_method(sensitive: Sequence[str] = ()) -> str:
+    """The method of an app whose user names none: for groups of people if there are sensitive
+    columns, else for clients.
+    """
+    return "fairfed(metric=eod)+reweigh" if sensitive else "q-fedavg(q=1)"
+
+
+def write_synthetic_app(folder: Path, *, method: str = "", rounds: int = 5) -> list[Path]:
     """Write an app on a synthetic federation and return the paths of its files."""
+    method = method or default_method()
     words = {
         "title": "A synthetic federation",
         "clients": SYNTHETIC_CLIENTS,
@@ -228,7 +234,7 @@ def write_table_app(
     rounds: int = 5,
 ) -> list[Path]:
     """Write an app for the clients of a table and return the paths of its files."""
-    method = method or ("fairfed(metric=eod)+reweigh" if sensitive else "q-fedavg(q=1)")
+    method = method or default_method(sensitive)
     schema = schema_of(federation, client=client, label=label, sensitive=sensitive)
     words = {
         "title": f"{label} in {table.stem}",
