@@ -29,6 +29,11 @@ def specs(page: str) -> dict[str, Any]:
     return json.loads(found[1])["specs"]
 
 
+def unbroken(page: str) -> str:
+    """A page without the marks of where notation may break and where it may not."""
+    return re.sub(r'<span class="nowrap">([^<]*)</span>', r"\1", page.replace("<wbr>", ""))
+
+
 def federation(
     clients: int,
     *,

@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from tests.report.invented import HOSTILE, comparison, federation, specs
+from tests.report.invented import HOSTILE, comparison, federation, specs, unbroken
 
 from evenly.report import write_report
-from evenly.report.html import data_block, element, script
+from evenly.report.html import breakable, data_block, element, script
 from evenly.report.page import render
 
 MIB = 2**20
@@ -169,10 +169,25 @@ def test_very_many_methods_stay_readable():
     assert "q-fedavg(q=50)" in json.dumps(specs(text)["chart-front"])  # but all have a point
 
 
+def test_notation_may_break_before_its_parts_and_can_be_copied():
+    """A break inside of a word is hard to read; other marks for breaks would be copied with it."""
+    label = "fedavg(learning_rate=0.001)+server-adam(b1=0.9)+uniform(clients=10)"
+    text = words(render(comparison(("fedavg", label), seeds=1)))
+    adam = '<span class="nowrap">server-adam</span>'
+    broken = f"fedavg<wbr>(learning<wbr>_rate=0.001)<wbr>+{adam}<wbr>(b1=0.9)<wbr>+uniform"
+    header = text[: text.index("</header>")]
+    table = text[text.index('<section id="results"') :]
+    for part in (header, table[: table.index("</table>")], text[text.index('class="legend"') :]):
+        assert broken in part
+    assert "\u200b" not in text
+    assert breakable("f(x) + 1 (one) <b>_</b>") == "f<wbr>(x) + 1 (one) &lt;b&gt;_&lt;/b&gt;"
+
+
 def test_settings_of_a_method_that_reveal_the_same_are_told_once():
     text = words(
         render(comparison(["fedavg", *(f"q-fedavg(q={i})" for i in range(5))], seeds=1))
     ).split('<section id="privacy"')[1]
+    text = unbroken(text)
     assert "q-fedavg(q=0) and 4 more settings of it" in text
     assert "q-fedavg(q=3)" not in text.split("</section>")[0]
 

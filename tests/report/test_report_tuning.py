@@ -5,6 +5,7 @@ of two methods.
 import re
 
 import pytest
+from tests.report.invented import unbroken
 from tests.tunings import searched
 
 from evenly.experiment.tuning import Tuning
@@ -98,7 +99,8 @@ def test_chance_is_named_where_it_may_have_chosen(even, monkeypatch):
 def test_the_opening_names_whom_the_chosen_settings_serve_worst(even):
     """Clients with their people and gaps, and what a trivial model would score."""
     page = render_tuning(even, "chosen/report.html")
-    header = page[page.index("<header>") : page.index("</header>")].replace("\xa0", " ")
+    header = page[page.index("<header>") : page.index("</header>")]
+    header = unbroken(header.replace("\xa0", " "))
     assert f"On test rows, {even.choice.chosen} is no better than a trivial model" in header
     worst = r"Of the clients, it serves “client 1” worst: right for \d+\.\d % of 10,000 rows"
     assert re.search(worst, header)
@@ -237,7 +239,7 @@ def test_the_page_holds_its_sections_and_test_rows_of_two_methods_only(even):
         "how",
     ]
     assert '<a href="chosen/report.html">' in page
-    test = page.partition('<section id="test"')[2].partition("</section>")[0]
+    test = unbroken(page.partition('<section id="test"')[2].partition("</section>")[0])
     others = {tried.label for tried in even.trials} - {even.choice.chosen}
     assert even.choice.chosen in test
     assert not any(label in test for label in others)

@@ -26,11 +26,29 @@ from evenly.writing import write_whole
 # HTML with escaping by default: text is escaped unless it is already Html.
 
 VOID = {"meta", "link", "br", "wbr", "input"}
+NOTATION = re.compile(r"(?<=[\w)])(?=[(+_]\w)")  # where notation may break
+# a short name in notation, such as q-fedavg, which would break after its hyphen
+HYPHENATED = re.compile(r"(?<![\w-])(?=[\w-]{3,20}<wbr>\()\w+(?:-\w+)+(?=<wbr>\()")
 
 
 def nonbreaking(text: str) -> str:
     """Text in which a number and its percent sign stay on one line."""
     return text.replace(" %", "\u00a0%")
+
+
+def breakable(text: str) -> Html:
+    """Text in which notation may break before "(", "+" and "_" rather than inside of words or after
+    hyphens, and in which a number stays with its percent sign.
+
+    >>> breakable("fedavg(mu=1)+local_adam")
+    Markup('fedavg<wbr>(mu=1)<wbr>+local<wbr>_adam')
+    >>> breakable("worst-served: q-fedavg(q=1)")
+    Markup('worst-served: <span class="nowrap">q-fedavg</span><wbr>(q=1)')
+    """
+    if isinstance(text, Html):
+        return text
+    broken = NOTATION.sub("<wbr>", str(escape(nonbreaking(text))))
+    return Html(HYPHENATED.sub(r'<span class="nowrap">\g<0></span>', broken))
 
 
 def sentence_case(text: str) -> str:
@@ -46,6 +64,7 @@ TEMPLATES = jinja2.Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.filters["nonbreaking"] = nonbreaking
+TEMPLATES.filters["breakable"] = breakable
 
 
 def fill(template: str, **context: Any) -> Html:
@@ -94,7 +113,7 @@ def definitions(pairs: Sequence[tuple[str, str]]) -> Html:
         "dl",
         None,
         *(
-            element("div", None, element("dt", None, term), element("dd", None, text))
+            element("div", None, element("dt", None, term), element("dd", None, breakable(text)))
             for term, text in pairs
         ),
     )
@@ -109,13 +128,13 @@ def section(identifier: str, title: str, *children: str) -> Html:
 
 def paragraph(text: str, kind: str = "") -> Html:
     """A paragraph of CSS class `kind`; numbers stay with their percent signs."""
-    return element("p", {"class": kind} if kind else None, nonbreaking(text))
+    return element("p", {"class": kind} if kind else None, breakable(text))
 
 
 def bullets(texts: Iterable[str]) -> Html:
     """A list of sentences."""
     return element(
-        "ul", {"class": "words"}, *(element("li", None, nonbreaking(text)) for text in texts)
+        "ul", {"class": "words"}, *(element("li", None, breakable(text)) for text in texts)
     )
 
 
@@ -139,7 +158,10 @@ def search_field(identifier: str, label: str, hint: str) -> Html:
 def details(summary: str, *children: Html, opened: bool = False) -> Html:
     """Children behind a summary that the reader clicks on."""
     return element(
-        "details", {"open": ""} if opened else None, element("summary", None, summary), *children
+        "details",
+        {"open": ""} if opened else None,
+        element("summary", None, breakable(summary)),
+        *children,
     )
 
 
