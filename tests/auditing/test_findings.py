@@ -300,12 +300,12 @@ def test_intersections_have_extremes_where_there_are_two():
     crossed = group_view(names, rates=rates, unprivileged=None)
     assert (
         findings(audit(intersections=crossed))[-1]
-        == "“1” is predicted for 20.0 % of sex=f, race=B and for 60.0 % of sex=f, race=A, the"
+        == "“1” is predicted for 20.0 % of “sex=f, race=B” and for 60.0 % of “sex=f, race=A”, the"
         " extremes of 3 intersections."
     )
     assert (
         findings(audit(intersections=crossed, favourable=None))[-1]
-        == "The model is right for 70.0 % of sex=f, race=A and for 90.0 % of sex=m, race=A, the"
+        == "The model is right for 70.0 % of “sex=f, race=A” and for 90.0 % of “sex=m, race=A”, the"
         " extremes of the 2 intersections that are shown."
     )
     one = crossed._replace(rates={**rates, "selection_rate": (rate(60.0), NOTHING, NOTHING)})

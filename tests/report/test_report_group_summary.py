@@ -42,8 +42,8 @@ def test_a_method_that_is_clearly_more_alike_is_named_with_its_cost():
     )
     assert (
         found.cautions
-        == "Groups are compared on the test rows of all clients together. The same rows were used"
-        " to select even, which favours it."
+        == "Groups are compared on the test rows of all clients together. even was selected by its"
+        " |EOD| on these same rows, which favours it."
     )
 
 
@@ -57,7 +57,7 @@ def test_what_the_seeds_do_not_show_is_not_claimed():
     assert "the average accuracy changes by −0.3 points, which may be chance." in found.finding
     assert found.cautions.startswith("Groups are compared on the central test set.")
     assert found.cautions.endswith(
-        "Over these seeds not clearly worse than even: fedavg, fair, third."
+        "Over these seeds, fedavg, fair and third are not clearly worse than even."
     )
 
 
@@ -66,7 +66,7 @@ def test_many_methods_that_are_as_good_are_counted():
         "last": measured(eod_abs=[0.3] * 3, average=[80] * 3)
     }
     assert (
-        "not clearly worse than even: 4 of the 4 others."
+        "Over these seeds, 4 of the 4 other methods are not clearly worse than even."
         in summarise_groups(values, choice(values, lead="fair", least_eod="even"), "test")[1]
     )
 

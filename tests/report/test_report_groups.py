@@ -125,6 +125,24 @@ def test_few_clients_are_not_resampled():
     np.testing.assert_allclose([rate.high for rate in rates], 100 * high)
 
 
+def test_what_was_assumed_is_said_to_be(one):
+    """As the plan in the terminal does; a reader of the page has not seen it."""
+    text = words(render(one._replace(assumed=("favourable", "race"))))
+    assert "<dd>yes (assumed; name another with --favourable)</dd>" in text
+    assert "A positive is “yes”, the favourable label (assumed)." in text
+    remark = (
+        "Black (assumed: of all values of race, Black has the lowest share of “yes”; name another"
+        " with --unprivileged)"
+    )
+    assert f"<dd>{remark}</dd>" in text
+    assert "<dd>Female</dd>" in text  # named by the user, for sex and for the intersections
+    assert text.count("(assumed") == 3
+    # intersections are unprivileged by sex
+    text = words(render(one._replace(assumed=("sex",))))
+    assert text.count("(assumed: of all values of sex, Female has") == 2
+    assert "assumed" not in words(render(one))
+
+
 def test_undefined_and_small_rates_are_marked_and_explained(one):
     text = words(render(one))
     assert "undefined: no rows with the favourable label" in text

@@ -14,16 +14,20 @@ from tests.report.invented import comparison, federation, with_groups
 import evenly
 from evenly.cli import experiment_runs, result_commands, tuning_command
 from evenly.cli.terminal_tables import main_table, results_table
+from evenly.data.federation import unprivileged_words
 from evenly.experiment.paper import PaperLine
 from evenly.metrics import EVERY_METRIC, Spread, spread
 from evenly.papers import study_charts, study_page
+from evenly.records import replace
 from evenly.report import setup_sections
 from evenly.report.charts.convergence import convergence
 from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, front_chart
+from evenly.report.disclosure import client_groups
 from evenly.report.focus import choose_focus
 from evenly.report.group_section import group_section
 from evenly.report.group_values import with_groups as with_group_values
 from evenly.report.method_table import latex
+from evenly.report.page import render
 from evenly.report.results_section import results_section
 from evenly.report.values import COLUMNS, final_values, format_spread, spread_words
 
@@ -121,3 +125,23 @@ def test_differences_between_groups_are_fractions_in_reports_and_in_audits(tmp_p
     assert f"−{-gap:.3f}" in page
     assert "in points" not in page
     assert f"calibration error {found.whole['ece'].value:.3f}" in " ".join(found.sentences)
+
+
+def test_names_with_commas_are_separated_by_semicolons():
+    found = with_groups(comparison(("fedavg",), seeds=1))
+    page = render(found)
+    assert "6: sex=Female, race=Black; sex=Female, race=White; sex=Female, race=Other;" in page
+    alone = replace(found.federation, attributes=(), unprivileged=(0, 1))
+    assert unprivileged_words(alone) == "sex=Female, race=Black; sex=Female, race=White"
+    first, *_ = client_groups(found._replace(federation=alone))
+    assert re.fullmatch(r"(sex=\w+, race=\w+ \d+ %; ){3}\d more", first)
+
+
+def test_one_seed_has_no_means_over_seeds():
+    for data in (federation(8), federation(30)):
+        for labels in (("fedavg",), ("fedavg", "afl")):
+            found = with_groups(comparison(labels, seeds=1, data=data))
+            text = re.sub(r"<script.*?</script>", "", render(found), flags=re.S)
+            assert not re.search(r"[Mm]eans? over seeds", text)
+    several = render(comparison(seeds=2, data=federation(8)))
+    assert "a mark for each method, means over seeds." in several

@@ -152,6 +152,10 @@ def test_without_validation_rows_the_choice_admits_to_the_test_rows():
     choice = choose_focus(found, values)
     assert choice.lead_split == "test"
     assert "which favours it" in summarise(values, choice).cautions
+    assert summarise(values, choice._replace(lead_split="valid")).cautions.endswith(
+        " is described here because, of the 2 methods that are compared with fedavg, none serves"
+        " the worst 10 % better on validation rows."
+    )
 
 
 def test_with_many_methods_only_some_are_coloured_and_those_include_baseline_and_lead():

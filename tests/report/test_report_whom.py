@@ -79,7 +79,7 @@ def test_the_opening_names_the_worst_served_client_and_what_a_trivial_model_scor
         (
             "fedavg is not clearly better than a trivial model: it is right for 69.0 % of 200 rows,"
             " and always predicting “no”, the most frequent label in the training rows, for 66.0 %,"
-            " which chance alone could explain."
+            " a difference that chance alone could explain."
         ),
         (
             "Of the clients, it serves “Old Town” worst: right for 41.7 % of 60 rows, 27.3 points"
@@ -349,6 +349,6 @@ def test_words_for_one_part_say_above_and_alike_too():
         "Of the clients, it serves a worst: right for 70.0 % of 50 rows, as on average.",
         (
             "Of the groups, it serves b worst: right for 75.0 % of 50 rows, 5.0 points above the"
-            " average, which chance alone could explain."
+            " average, a difference that chance alone could explain."
         ),
     ]

@@ -305,7 +305,7 @@ def _intersections(view: GroupView, favourable: str | None) -> list[str]:
     if len(visible) < 2:
         return []
     (low, worst), (high, best) = min(visible), max(visible)
-    ends = f"{low:.1f} % of {view.names[worst]} and for {high:.1f} % of {view.names[best]}"
+    ends = f"{low:.1f} % of “{view.names[worst]}” and for {high:.1f} % of “{view.names[best]}”"
     hidden = sum(not estimate.has_value for estimate in view.rates[rate])
     shown = (
         f"{len(visible)} intersections"

@@ -542,13 +542,14 @@ def unprivileged_words(federation: Federation) -> str:
     """The unprivileged value of every sensitive column; the column that determines the unprivileged
     groups comes first.
     """
-    columns = {a.name: _groups_of(a) for a in federation.attributes}
+    columns = {a.name: unprivileged_groups(a) for a in federation.attributes}
     decider = next(
         (a for a in federation.attributes if columns[a.name] == set(federation.unprivileged)), None
     )
     if decider is None:
         names = [federation.groups[g] for g in federation.unprivileged]
-        return ", ".join(names) if len(names) < 3 else f"{len(names)} groups"
+        between = "; " if any("," in name for name in names) else ", "
+        return between.join(names) if len(names) < 3 else f"{len(names)} groups"
     others = [
         f"{a.name}={a.values[a.unprivileged]}" for a in federation.attributes if a is not decider
     ]
@@ -556,7 +557,7 @@ def unprivileged_words(federation: Federation) -> str:
     return f"{first} (compared here), {', '.join(others)}" if others else first
 
 
-def _groups_of(attribute: Attribute) -> set[int]:
+def unprivileged_groups(attribute: Attribute) -> set[int]:
     """Numbers of the groups with an attribute's unprivileged value."""
     return {g for g, value in enumerate(attribute.of_group) if value == attribute.unprivileged}
 
@@ -575,7 +576,7 @@ def side_facts(federation: Federation, assumed: Collection[str] = ()) -> list[Fa
     change = "assumed; change it with --favourable" if "favourable" in assumed else ""
     facts = [Fact("favourable", f"the label {label!r}" + (f" ({change})" if change else ""))]
     for a in federation.attributes:
-        unprivileged = np.isin(np.arange(len(cells)), list(_groups_of(a)))
+        unprivileged = np.isin(np.arange(len(cells)), list(unprivileged_groups(a)))
         shares = [
             _share(cells[side], federation.favourable) for side in (unprivileged, ~unprivileged)
         ]

@@ -83,6 +83,9 @@ class Comparison(NamedTuple):
     title: str = ""  # of the experiment in words, where it has one
     notes: str = ""  # what its file says about it; an empty line ends a paragraph
     chosen: str = ""  # the method that a search chose; "" where there was none
+    # what the user did not state: "favourable", or sensitive columns whose unprivileged value was
+    # not named
+    assumed: tuple[str, ...] = ()
     incidents: Incidents | None = None  # of a deployment; a simulation has none
     deployed: DeploymentSetup | None = None
     # with all clients, where only a panel of them was evaluated

@@ -27,7 +27,7 @@ import numpy as np
 from evenly.algorithms import Variant
 from evenly.algorithms.e2fl import E2FL
 from evenly.data.federation import Federation
-from evenly.datasets.load import load
+from evenly.datasets.load import ASSUMED, load
 from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.folder import Store, folder_lock, sweep, training_timer, versions
 from evenly.experiment.observe import Followers, Log
@@ -466,6 +466,7 @@ def _comparison(plan: Plan, first: SeedSetting, runs: list[Run]) -> Comparison:
         seconds=0.0,
         versions=versions(),
         sampling=plan.sampling,
+        assumed=tuple(plan.data.get(ASSUMED, ())),
     )
 
 

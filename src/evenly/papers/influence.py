@@ -238,7 +238,7 @@ def _towards(change: Spread, data: Federation) -> str:
     own = [
         name for g, name in enumerate(data.groups) if (g in data.unprivileged) == (change.mean > 0)
     ]
-    return ", ".join(own)
+    return "; ".join(own) if any("," in name for name in own) else ", ".join(own)
 
 
 def _range(values: np.ndarray) -> str:

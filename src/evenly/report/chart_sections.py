@@ -52,8 +52,10 @@ from evenly.report.values import (
     idle_words,
     influence,
     mean_effective_clients,
+    means_words,
     over_seeds,
 )
+from evenly.report.worst_served import SHOWN
 
 # The section on what fairness costs: the front of accuracy and a measure of fairness, and who is on
 # it in words.
@@ -62,8 +64,10 @@ NAME = "chart-front"
 CAPTION = (
     "The line joins the methods that no other method beats in both accuracy and fairness (filled"
     " marks). Hollow and grey marks are beaten: another method is at least as accurate and as fair,"
-    " and better in one of the two. Methods are compared by their means over seeds, so a method"
-    " close to the line may be as good."
+    " and better in one of the two."
+)
+CLOSE = (
+    " Methods are compared by their means over seeds, so a method close to the line may be as good."
 )
 
 
@@ -79,7 +83,7 @@ def front_section(values: Values, focus: Focus, lines: str) -> Charts:
     figure = ChartFigure(
         NAME,
         front_chart(values, first, focus.series),
-        f"{CAPTION}{lines}",
+        f"{CAPTION}{CLOSE if lines else ''}{lines}",
         variants={
             name: front_chart(values, metric, focus.series) for name, metric in variants.items()
         },
@@ -97,12 +101,12 @@ def front_section(values: Values, focus: Focus, lines: str) -> Charts:
         "What does fairness cost?",
         legend,
         figure_html(figure, switch),
-        _listed(values, measures),
+        _listed(values, measures, "; means over seeds" if lines else ""),
     )
     return Charts({"tradeoff": body}, specs_of([figure]))
 
 
-def _listed(values: Values, measures: Sequence[str]) -> Html:
+def _listed(values: Values, measures: Sequence[str], seeds: str) -> Html:
     """A table of the methods on the front, for each measure of fairness."""
     rows = []
     for metric in measures:
@@ -122,7 +126,7 @@ def _listed(values: Values, measures: Sequence[str]) -> Html:
     columns = [Column("Measure"), Column("Not beaten in both, from the least accurate", words=True)]
     return details(
         "Who is on the front, for every measure",
-        grid("Each method's measure, and its accuracy; means over seeds.", columns, rows),
+        grid(f"Each method's measure, and its accuracy{seeds}.", columns, rows),
     )
 
 
@@ -172,9 +176,12 @@ def _few(comparison: Comparison, focus: Focus) -> bool:
 
 def _named(comparison: Comparison, values: Values, focus: Focus) -> Charts:
     average = over_seeds(values, focus.baseline, "average").mean
+    marks = (
+        f"; a mark for each method{means_words(len(comparison.seeds))}" if len(values) > 1 else ""
+    )
     caption = (
-        f"One line per client, the one that {focus.baseline} serves worst on top; a mark for each"
-        " method, means over seeds. The dashed line is the average over all rows under"
+        f"One line per client{SHOWN if focus.hidden else ''}, the one that {focus.baseline} serves"
+        f" worst on top{marks}. The dashed line is the average over all rows under"
         f" {focus.baseline}. Each client's figures are under “Worst-served clients”."
     )
     chart = named_accuracy(comparison, focus.series, focus.split, focus.hidden, average)
@@ -199,7 +206,8 @@ def _distribution(comparison: Comparison, focus: Focus, methods: int) -> Charts:
     )
     caption = (
         f"Bars count the clients in each step of {span.step}"
-        f" {'point' if span.step == 1 else 'points'} (mean over seeds); dots are single clients."
+        f" {'point' if span.step == 1 else 'points'}{means_words(len(comparison.seeds))}; dots are"
+        " single clients."
         " The solid line is the mean of all clients, the dashed line that of the worst-served 10"
         f" %. The narrower and the further right, the better.{part}"
     )
@@ -233,7 +241,7 @@ def _lorenz(comparison: Comparison, focus: Focus) -> ChartFigure | None:
     caption = (
         "On the dashed line every client would be served alike; the further a curve hangs below"
         " it, the less the worst-served clients get. Twice the area between them is the Gini"
-        f" coefficient, mean over seeds: {known}."
+        f" coefficient{means_words(len(comparison.seeds), ', mean')}: {known}."
     )
     return ChartFigure("chart-lorenz", lorenz_chart(comparison, focus.series, focus.split), caption)
 
@@ -320,10 +328,11 @@ def _history(comparison: Comparison, focus: Focus) -> tuple[ChartFigure, dict[st
     charts = {label: weight_history_chart(history, label) for label, history in found.items()}
     first, *rest = charts
     names = {label: f"{i}-{_file_name(label)}" for i, label in enumerate(rest, start=2)}
+    seeds = means_words(len(comparison.seeds), ", mean")
     caption = (
         "Rows are clients by their number of training rows, the largest on top. The area of a"
-        " square is their share of the weight in these rounds, mean over seeds. If the squares of a"
-        " row are equally large, the influence of these clients did not change."
+        f" square is their share of the weight in these rounds{seeds}. If the squares of a row are"
+        " equally large, the influence of these clients did not change."
     )
     variants = {names[label]: charts[label] for label in rest}
     figure = ChartFigure(
@@ -341,17 +350,17 @@ def _file_name(label: str) -> str:
 
 
 def _influence_words(comparison: Comparison, focus: Focus, *, few: bool) -> str:
+    seeds = " Means over seeds." if len(comparison.seeds) > 1 else ""
     caption = (
         "Above the dashed line a client counted for more than its share of the training rows, below"
-        " it for less. A client that was never sampled has weight 0. Mean over seeds; square-root"
-        " axes."
+        " it for less. A client that was never sampled has weight 0. The axes are square"
+        f" roots.{seeds}"
     )
     if few:
         caption = (
-            "The vertical stroke is a client's share of the training rows. A mark to its right"
-            " means that the client counted for more than its share of rows under that method. A"
-            " client that was never sampled has weight 0. Mean over seeds; the largest client on"
-            " top."
+            "The largest client is on top. The vertical stroke is a client's share of the training"
+            " rows. A mark to its right means that the client counted for more than its share of"
+            f" rows under that method. A client that was never sampled has weight 0.{seeds}"
         )
     absent = [
         label
@@ -399,11 +408,12 @@ def _weighing(comparison: Comparison, focus: Focus) -> Charts:
         return Charts({}, {})  # equal losses are weighed alike by all of them
     found = weigh_losses(losses)
     means = "; ".join(f"{weighed.name}: {weighed.mean:.3g}" for weighed in found)
+    seeds = means_words(len(comparison.seeds))
     caption = (
-        f"The clients' training losses at the end of {focus.baseline} (mean over seeds), and how"
-        " much each method's objective would weigh their gradients there. Nothing is trained for"
-        " this chart, and client sizes are ignored. AFL considers only the worst client. The mean"
-        f" of the losses that each method minimises: {means}."
+        f"The clients' training losses at the end of {focus.baseline}{seeds}, and how much each"
+        " method's objective would weigh their gradients there. Nothing is trained for this chart,"
+        " and client sizes are ignored. AFL considers only the worst client. The mean of the losses"
+        f" that each method minimises: {means}."
     )
     figure = ChartFigure("chart-weighing", weighing_chart(losses), caption)
     legend = legend_of([weighed.name for weighed in found], others=False)

@@ -28,6 +28,7 @@ from evenly.report.values import (
     WorstClient,
     client_means,
     client_rates,
+    means_words,
     worst_clients,
 )
 from evenly.report.worst_served import has_labels, rate_entry
@@ -89,7 +90,8 @@ def _client_grid(
                 *group,
             ]
         )
-    caption = f"The {word} accuracy of every client under each method, means over seeds."
+    seeds = means_words(len(comparison.seeds))
+    caption = f"The {word} accuracy of every client under each method{seeds}."
     return grid(caption, columns, rows, kind="compact", clients=True)
 
 
@@ -102,10 +104,11 @@ def client_section(comparison: Comparison, focus: Focus) -> Html:
     open.
     """
     word = SPLIT_WORDS[focus.split]
+    seeds = means_words(len(comparison.seeds))
     intro = (
-        f"The clients with the lowest {word} accuracy, means over seeds. “Chance allows” is"
-        f" Wilson's 95 % interval for that many {word} rows: where it is wide, the client may be"
-        " served better than it looks."
+        f"The clients with the lowest {word} accuracy{seeds}. “Chance allows” is Wilson's 95 %"
+        f" interval for that many {word} rows: where it is wide, the client may be served better"
+        " than it looks."
     )
     if focus.hidden:
         intro += (

@@ -478,4 +478,5 @@ def _words(names: tuple[str, ...], counts: np.ndarray, hidden: np.ndarray) -> st
     told = [f"{names[g]} {100 * counts[g] / counts.sum():.0f} %" for g in order[:MOST]]
     left = int((counts > 0).sum()) - len(told)
     more = [f"{left} more"] if left and told else []
-    return ", ".join([*told, *more]) if told else "too few people to tell"
+    between = "; " if any("," in name for name in names) else ", "
+    return between.join([*told, *more]) if told else "too few people to tell"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenly.data.federation import unprivileged_groups
 from evenly.data.sensitive import FEW
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import Comparison
@@ -102,7 +103,9 @@ def group_section(comparison: Comparison, focus: Focus) -> Charts:
     ]
     views.append(_view(comparison, focus, split, whole, crossed=bool(attributes)))
     wanted = comparison.federation.labels[comparison.federation.favourable]
-    about = definitions([("Favourable label", wanted), ("Measured on", _on(comparison, split))])
+    assumed = " (assumed; name another with --favourable)"
+    favourable = f"{wanted}{assumed if 'favourable' in comparison.assumed else ''}"
+    about = definitions([("Favourable label", favourable), ("Measured on", _on(comparison, split))])
     parts = [
         about,
         legend_of(focus.series, others=False),
@@ -141,7 +144,10 @@ def _view(
         *([paragraph(TOGETHER, "soft")] if crossed else []),
         definitions(
             [
-                ("Unprivileged", _names(grouping, unprivileged=True)),
+                (
+                    "Unprivileged",
+                    _names(grouping, unprivileged=True) + _assumed(comparison, grouping),
+                ),
                 ("Privileged", _names(grouping, unprivileged=False)),
             ]
         ),
@@ -188,6 +194,26 @@ def _names(grouping: Grouping, *, unprivileged: bool, most: int = 6) -> str:
     ]
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return "; ".join(names[:most]) + more if names else "nobody"
+
+
+def _assumed(comparison: Comparison, grouping: Grouping) -> str:
+    """A remark where the user did not name the unprivileged people of this grouping."""
+    federation = comparison.federation
+    # intersections are unprivileged by the value of one attribute
+    attributes = [grouping.attribute] if grouping.attribute else federation.attributes
+    deciding = [
+        one
+        for one in attributes
+        if grouping.attribute or set(grouping.unprivileged) == unprivileged_groups(one)
+    ]
+    if not deciding or deciding[0].name not in comparison.assumed:
+        return ""
+    name, value = deciding[0].name, deciding[0].values[deciding[0].unprivileged]
+    wanted = federation.labels[federation.favourable]
+    return (
+        f" (assumed: of all values of {name}, {value} has the lowest share of “{wanted}”; name"
+        " another with --unprivileged)"
+    )
 
 
 def _findings(comparison: Comparison, grouping: Grouping, focus: Focus, split: str) -> list[Html]:

@@ -26,6 +26,7 @@ from evenly.report.values import (
     difference,
     format_value,
     headline,
+    listed,
     over_seeds,
     signed,
     table_of,
@@ -122,8 +123,8 @@ def _chosen(values: Values, focus: Focus) -> str:
     )
     others = len(values) - 1
     return (
-        f"{focus.lead} represents the {others} methods compared with {focus.baseline}: no other"
-        f" serves the worst 10 % better on {rows}."
+        f"{focus.lead} is described here because, of the {others} methods that are compared with"
+        f" {focus.baseline}, none serves the worst 10 % better on {rows}."
     )
 
 
@@ -287,16 +288,18 @@ def _chosen_groups(values: Values, focus: Focus) -> str:
     flattered = (
         ""
         if focus.least_eod == focus.baseline
-        else f"The same rows were used to select {focus.least_eod}, which favours it."
+        else f"{focus.least_eod} was selected by its |EOD| on these same rows, which favours it."
     )
     if not near:
         return flattered
-    named = (
-        ", ".join(near)
-        if len(near) <= MOST_NAMED
-        else f"{len(near)} of the {len(values) - 1} others"
+    if len(near) > MOST_NAMED:
+        named = f"{len(near)} of the {len(values) - 1} other methods"
+    else:
+        named = " and ".join(filter(None, (listed(near[:-1]), near[-1])))
+    be = "is" if len(near) == 1 else "are"
+    return joined(
+        flattered, f"Over these seeds, {named} {be} not clearly worse than {focus.least_eod}."
     )
-    return joined(flattered, f"Over these seeds not clearly worse than {focus.least_eod}: {named}.")
 
 
 def _seeds(values: Values, focus: Focus) -> str:

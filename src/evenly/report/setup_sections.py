@@ -13,7 +13,7 @@ from evenly.experiment.deployment import ServerOptions
 from evenly.experiment.paper import PaperLine, paper_rows
 from evenly.metrics import EVERY_METRIC, examples
 from evenly.report.html import Column, Html, definitions, element, grid, section
-from evenly.report.values import SPLIT_WORDS, client_split, format_spread, format_value
+from evenly.report.values import SPLIT_WORDS, client_split, format_spread, format_value, listed
 from evenly.types import Trace
 
 # What the server of a deployment was told, for those who audit it; each with the name that it is
@@ -153,7 +153,7 @@ def _told(size: float, least: int) -> str:
 
 def _names(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return f"{len(names):,}: {', '.join(names[:MOST_NAMES])}{more}"
+    return f"{len(names):,}: {listed(names[:MOST_NAMES])}{more}"
 
 
 def settings_section(comparison: Comparison) -> Html:

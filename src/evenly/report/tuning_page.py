@@ -66,6 +66,7 @@ from evenly.report.values import (
     final_values,
     format_value,
     headline,
+    means_words,
     spread_words,
     table_of,
 )
@@ -332,10 +333,11 @@ def _setting(tuning: Tuning, setting: str, aim: str) -> ChartFigure:
 
 def _figures(key: str, title: str, tuning: Tuning, figures: list[ChartFigure], beside: int) -> Html:
     body = element("div", {"class": f"figures of-{min(beside, 3)}"}, *map(figure_html, figures))
+    means = means_words(len(tuning.plan.shared.seeds))
     note = element(
         "p",
         {"class": "soft"},
-        "Validation rows, means over seeds; one mark for each setting that was tried.",
+        f"Validation rows{means}; one mark for each setting that was tried.",
     )
     return section(key, title, note, legend_of(kinds_of(tuning), others=False), body)
 

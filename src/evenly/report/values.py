@@ -231,6 +231,20 @@ def unit_of(metric: Metric) -> str:
     return next((unit for unit in ("%²", "%", "°") if unit in metric.range), "")
 
 
+def listed(names: Sequence[str]) -> str:
+    """Names in a row, with semicolons between them if some contain commas.
+
+    >>> listed(["a", "b"]), listed(["sex=F, race=A", "sex=M, race=A"])
+    ('a, b', 'sex=F, race=A; sex=M, race=A')
+    """
+    return ("; " if any("," in name for name in names) else ", ").join(names)
+
+
+def means_words(seeds: int, before: str = ", means") -> str:
+    """ "…, means over seeds", or nothing for a single seed."""
+    return f"{before} over seeds" if seeds > 1 else ""
+
+
 def capitalise(text: str) -> str:
     """The text with its first letter in upper case; the others stay, as in names of methods."""
     return text[:1].upper() + text[1:]

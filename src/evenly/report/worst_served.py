@@ -25,7 +25,7 @@ from evenly.report.values import SPLIT_WORDS, Values, client_rates, headline, wi
 # label for everybody. Then they name the client and the group that are served worst. Whoever fills
 # in these figures leaves out what must be hidden.
 
-CHANCE = ", which chance alone could explain"
+CHANCE = ", a difference that chance alone could explain"
 SHOWN = " that are shown"
 SAME = 0.05  # points: smaller gaps are shown as 0.0
 MOST_NAMED = 3
@@ -75,6 +75,7 @@ class Whom(NamedTuple):
     intersection: ServedPart | None = None
     unit: str = "rows"  # or people
     favourable: str = ""  # with two labels, the one that rates are of
+    assumed: bool = False  # whether the user did not name the favourable label
     as_bad: tuple[str, ...] = ()  # other methods that are no better than the trivial model
     others: int = 0  # methods besides the model
 
@@ -216,9 +217,8 @@ def whom_table(whom: Whom) -> Html:
     ]
     if whom.trivial is not None:
         rows.append(_trivial_row(whom, whom.trivial))
-    positive = (
-        f" A positive is “{whom.favourable}”, the favourable label." if whom.favourable else ""
-    )
+    label = "the favourable label (assumed)" if whom.assumed else "the favourable label"
+    positive = f" A positive is “{whom.favourable}”, {label}." if whom.favourable else ""
     caption = (
         f"{whom.measured} Below an accuracy, its 95 % interval shows the effect of chance with this"
         f" many {whom.unit}.{positive}"
@@ -304,6 +304,7 @@ def whom_of(comparison: Comparison, values: Values, focus: Focus) -> Whom | None
         intersection=intersection,
         unit="people" if len(comparison.federation.groups) > 1 else "rows",
         favourable=comparison.federation.labels[comparison.federation.favourable] if two else "",
+        assumed="favourable" in comparison.assumed,
         as_bad=tuple(as_bad),
         others=len(labels) - 1,
         measured=f"{label}{WHERE[split]}, {seeds}.",
