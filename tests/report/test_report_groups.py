@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 from rich.console import Console
-from tests.report.invented import RACE, SEX, comparison, federation, with_groups
+from tests.report.invented import RACE, SEX, comparison, federation, unbroken, with_groups
 
 from evenly.cli.terminal_tables import results_table
 from evenly.data.sensitive import FEW
@@ -127,7 +127,7 @@ def test_few_clients_are_not_resampled():
 
 def test_what_was_assumed_is_said_to_be(one):
     """As the plan in the terminal does; a reader of the page has not seen it."""
-    text = words(render(one._replace(assumed=("favourable", "race"))))
+    text = unbroken(render(one._replace(assumed=("favourable", "race"))))
     assert "<dd>yes (assumed; name another with --favourable)</dd>" in text
     assert "A positive is “yes”, the favourable label (assumed)." in text
     remark = (
@@ -138,9 +138,9 @@ def test_what_was_assumed_is_said_to_be(one):
     assert "<dd>Female</dd>" in text  # named by the user, for sex and for the intersections
     assert text.count("(assumed") == 3
     # intersections are unprivileged by sex
-    text = words(render(one._replace(assumed=("sex",))))
+    text = unbroken(render(one._replace(assumed=("sex",))))
     assert text.count("(assumed: of all values of sex, Female has") == 2
-    assert "assumed" not in words(render(one))
+    assert "assumed" not in unbroken(render(one))
 
 
 def test_undefined_and_small_rates_are_marked_and_explained(one):

@@ -180,6 +180,7 @@ def test_notation_may_break_before_its_parts_and_can_be_copied():
     for part in (header, table[: table.index("</table>")], text[text.index('class="legend"') :]):
         assert broken in part
     assert "\u200b" not in text
+    assert breakable("with --min-cell") == 'with <span class="nowrap">--min-cell</span>'
     assert breakable("f(x) + 1 (one) <b>_</b>") == "f<wbr>(x) + 1 (one) &lt;b&gt;_&lt;/b&gt;"
 
 

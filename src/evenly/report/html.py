@@ -27,8 +27,10 @@ from evenly.writing import write_whole
 
 VOID = {"meta", "link", "br", "wbr", "input"}
 NOTATION = re.compile(r"(?<=[\w)])(?=[(+_]\w)")  # where notation may break
-# a short name in notation, such as q-fedavg, which would break after its hyphen
-HYPHENATED = re.compile(r"(?<![\w-])(?=[\w-]{3,20}<wbr>\()\w+(?:-\w+)+(?=<wbr>\()")
+# a short name in notation, such as q-fedavg, or an option: both would break after a hyphen
+HYPHENATED = re.compile(
+    r"(?<![\w-])(?:(?=[\w-]{3,20}<wbr>\()\w+(?:-\w+)+(?=<wbr>\()|--[a-z][a-z-]{0,20}\b)"
+)
 
 
 def nonbreaking(text: str) -> str:
