@@ -133,6 +133,15 @@ def test_few_rounds_are_all_named_and_none_twice():
     assert "values" not in rounds_axis(40).to_dict()
 
 
+def test_names_over_the_squares_are_nearer_to_their_own():
+    history = History(["a", "b"], np.full(2, 0.5), [(1, 1)], np.full((2, 1), 0.5))
+    places: dict[str, list[float]] = {"a": [], "b": []}
+    for row in rows(weight_history_chart(history, "fedavg")):
+        places[row["band"]].append(row["y"])
+    (_, above), (name, own) = map(sorted, places.values())
+    assert own - name < 0.8 * (name - above)
+
+
 def test_influence_is_joined_for_very_many_clients():
     few, many = comparison(), comparison(data=federation(5000), seeds=1)
     assert len([row for row in rows(influence_chart(few, few.labels)) if "client" in row]) == 40

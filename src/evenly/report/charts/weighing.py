@@ -22,6 +22,7 @@ from evenly.report.values import NAMED, Influence, influence, training_rows
 BANDS = 10  # by size, of clients that are too many to be drawn one by one
 HISTORY_BINS = 24
 ROW = 38  # pixels
+NAME, SQUARES = 0.24, 0.68  # in a row, so that a name is nearer to its own squares
 
 
 class History(NamedTuple):
@@ -102,7 +103,7 @@ def weight_history_chart(history: History, label: str) -> alt.LayerChart:
         shape="square", filled=True, opacity=0.85, style="weight"
     )
     names = alt.Chart(
-        values([{"band": name, "y": i + 0.1, "part": 0} for i, name in enumerate(history.bands)])
+        values([{"band": name, "y": i + NAME, "part": 0} for i, name in enumerate(history.bands)])
     )
     tip = {
         "band": "Clients",
@@ -130,7 +131,7 @@ def _history_rows(history: History) -> list[dict[str, Any]]:
     return [
         {
             "band": name,
-            "y": i + 0.62,
+            "y": i + SQUARES,
             "part": (first + last) / 2,
             "rounds": f"{first:,} to {last:,}" if first < last else f"{first:,}",
             "share": float(100 * history.shares[i, j]),
