@@ -542,7 +542,7 @@ def unprivileged_words(federation: Federation) -> str:
     """The unprivileged value of every sensitive column; the column that determines the unprivileged
     groups comes first.
     """
-    columns = {a.name: unprivileged_groups(a) for a in federation.attributes}
+    columns = {a.name: a.unprivileged_groups for a in federation.attributes}
     decider = next(
         (a for a in federation.attributes if columns[a.name] == set(federation.unprivileged)), None
     )
@@ -555,11 +555,6 @@ def unprivileged_words(federation: Federation) -> str:
     ]
     first = f"{decider.name}={decider.values[decider.unprivileged]}"
     return f"{first} (compared here), {', '.join(others)}" if others else first
-
-
-def unprivileged_groups(attribute: Attribute) -> set[int]:
-    """Numbers of the groups with an attribute's unprivileged value."""
-    return {g for g, value in enumerate(attribute.of_group) if value == attribute.unprivileged}
 
 
 def side_facts(federation: Federation, assumed: Collection[str] = ()) -> list[Fact]:
@@ -576,7 +571,7 @@ def side_facts(federation: Federation, assumed: Collection[str] = ()) -> list[Fa
     change = "assumed; change it with --favourable" if "favourable" in assumed else ""
     facts = [Fact("favourable", f"the label {label!r}" + (f" ({change})" if change else ""))]
     for a in federation.attributes:
-        unprivileged = np.isin(np.arange(len(cells)), list(unprivileged_groups(a)))
+        unprivileged = np.isin(np.arange(len(cells)), list(a.unprivileged_groups))
         shares = [
             _share(cells[side], federation.favourable) for side in (unprivileged, ~unprivileged)
         ]

@@ -47,6 +47,11 @@ class Attribute(NamedTuple):
     of_group: tuple[int, ...]  # index into `values` for each group
     unprivileged: int = 0  # index of the value whose people a model is expected to serve worse
 
+    @property
+    def unprivileged_groups(self) -> set[int]:
+        """Numbers of the groups with the unprivileged value."""
+        return {g for g, value in enumerate(self.of_group) if value == self.unprivileged}
+
 
 class Sensitive(NamedTuple):
     """One sensitive attribute of every row."""

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.data.federation import unprivileged_groups
 from evenly.data.sensitive import FEW
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import Comparison
@@ -204,7 +203,7 @@ def _assumed(comparison: Comparison, grouping: Grouping) -> str:
     deciding = [
         one
         for one in attributes
-        if grouping.attribute or set(grouping.unprivileged) == unprivileged_groups(one)
+        if grouping.attribute or set(grouping.unprivileged) == one.unprivileged_groups
     ]
     if not deciding or deciding[0].name not in comparison.assumed:
         return ""
