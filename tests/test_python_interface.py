@@ -23,6 +23,7 @@ from evenly.algorithms.fedavg import METHOD
 from evenly.cli.terminal_tables import methods_table, reveals
 from evenly.data.federation import Federation
 from evenly.models import Softmax
+from evenly.parts.sampling import Full
 from evenly.simulate import simulate
 from evenly.types import Trace
 from tests.tunings import DATA, Trainer
@@ -286,11 +287,12 @@ def test_what_clients_reveal_is_all_told():
     """q-FedAvg divides by a number that depends on the squared norm of every client's update:
     masked sums do not tell it.
     """
-    assert reveals(METHODS["q-fedavg"]) == "loss, square_norm"
+    assert reveals(METHODS["q-fedavg"], Full()) == "loss, square_norm"
     column = list(methods_table().columns[2].cells)
     for method, told in zip(METHODS.values(), column, strict=True):
         built = method.build({k: v[0] for k, v in method.defaults.items() if isinstance(v, list)})
-        assert set(str(told).split(", ")) - {"nothing"} == built.rule.needs - {"chance"}
+        every = {name.removesuffix(" (once)") for name in str(told).split(", ")} - {"nothing"}
+        assert every == built.needs - {"chance"}
 
 
 def test_a_search_in_python_leaves_what_its_page_says(
