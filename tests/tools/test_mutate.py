@@ -118,6 +118,19 @@ def test_the_closest_tests_come_first(tmp_path: Path):
     ]
 
 
+def test_tests_that_use_a_whole_package_follow_the_closest_ones():
+    """They train with all methods, and so with modules that they do not import."""
+    users = mutate.imports(ROOT)
+    for package, added in mutate.IN_USE.items():
+        (first, *_) = sorted((ROOT / "src" / "evenly" / package).glob("[a-z]*.py"))
+        found = mutate.tests_of(first.relative_to(ROOT).as_posix(), ROOT, users)
+        assert set(added) < set(found)
+        assert len(found) == len(set(found)) <= mutate.NEAREST + 1 + len(added)
+    found = mutate.tests_of("src/evenly/data/sensitive.py", ROOT, users)
+    assert "tests/data/test_federation.py" in found
+    assert found[-1] == mutate.EXAMPLES, "the module has examples"
+
+
 def test_a_mutant_is_killed_by_a_failing_test_and_lives_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
