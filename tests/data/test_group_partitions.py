@@ -475,6 +475,12 @@ def test_a_quota_that_cannot_be_met_names_the_limit():
         quota(SideCounts(1, 5), 2, 2, tolerance=0, good_share=1)
 
 
+def test_there_are_never_more_good_clients_than_clients():
+    """A third good client would have to take rows that the two others do not have."""
+    with pytest.raises(ValueError, match=r"2 clients.* The limit is coverage=7\."):
+        quota(SideCounts(7, 20), 2, 10, tolerance=0.6)
+
+
 def test_there_is_at_least_one_client_and_the_share_of_good_ones_divides():
     assert (
         count_clients(SideCounts(2, 3), 10, "table")
