@@ -5,10 +5,12 @@ it finds.
 import ast
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from tests.conftest import pytest_collection_modifyitems
 from tools import mutate
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +131,16 @@ def test_tests_that_use_a_whole_package_follow_the_closest_ones():
     found = mutate.tests_of("src/evenly/data/sensitive.py", ROOT, users)
     assert "tests/data/test_federation.py" in found
     assert found[-1] == mutate.EXAMPLES, "the module has examples"
+
+
+@pytest.mark.parametrize("profile, first", [("ci", "cli/test_cli"), ("mutants", "parts/test_a")])
+def test_only_for_mutants_tests_keep_the_order_in_which_they_are_named(
+    monkeypatch: pytest.MonkeyPatch, profile: str, first: str
+):
+    monkeypatch.setenv("HYPOTHESIS_PROFILE", profile)
+    items = [SimpleNamespace(nodeid=f"tests/{n}.py::t") for n in ("parts/test_a", "cli/test_cli")]
+    pytest_collection_modifyitems(cast(list[pytest.Item], items))
+    assert items[0].nodeid == f"tests/{first}.py::t"
 
 
 def test_a_mutant_is_killed_by_a_failing_test_and_lives_without_one(
