@@ -333,6 +333,12 @@ def test_without_two_sides_there_is_nothing_to_cover(partition):
         partition(rows, **({"coverage": 20} if partition in COVERED else {"clients": 2}))
 
 
+@pytest.mark.parametrize("counts", [(0, 10), (10, 0)])
+def test_ratio_dirichlet_needs_people_of_both_sides(counts):
+    with pytest.raises(ValueError, match=f"has {counts[0]} and {counts[1]}"):
+        ratio_dirichlet(people(*counts), clients=2, min_samples=1)
+
+
 def test_ratio_dirichlet_controls_sizes_and_shares_on_their_own():
     rows = people(3000, 7000)
 
@@ -388,7 +394,7 @@ BOUNDS = [
     (
         dirichlet,
         "shares",
-        ((1, 0), (0.7, 0.3), (0.5, 0.0)),
+        ((1, 0), (0.7, 0.3), (0.5, 0.0), (1.0, 1e-9)),  # 1e-9 may be rounding
         ((0, 0.5), (1.1, -0.1), (0.5, -0.1), (0.8, 0.21), (1, 1)),
     ),
     *((drawn, "clients", (1, 2), (-1, 0, 21)) for drawn in DRAWN),

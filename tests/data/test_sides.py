@@ -1,10 +1,11 @@
-"""The two sides that group fairness compares, and the limits of labels and groups."""
+"""The two sides that group fairness compares, and the limits of labels, groups and shares."""
 
 import numpy as np
 import pytest
 
 from evenly.data.federation import Census, Federation, sides
 from evenly.data.sensitive import MOST_CLASSES
+from evenly.data.splits import split_rows
 
 
 def census(cells: list[list[list[int]]], unprivileged: tuple[int, ...]) -> Census:
@@ -34,6 +35,14 @@ def test_a_side_without_people_is_refused(
 
 def test_one_row_is_enough_for_a_side():
     assert sides(census([[[0, 1], [0, 0]], [[0, 0], [1, 0]]], (1,)), "FairFed").shape == (2, 2)
+
+
+def test_shares_may_exceed_1_by_rounding_only():
+    train, valid, test = split_rows(np.zeros(4, int), 1, shares=(1.0, 1e-9), seed=0)
+    assert [len(part.rows) for part in (train, valid, test)] == [4, 0, 0]
+    for shares in ((1.0, 2e-9), (0.0, 0.5), (0.5, -0.1)):
+        with pytest.raises(ValueError, match="shares must be"):
+            split_rows(np.zeros(4, int), 1, shares=shares, seed=0)
 
 
 def test_labels_and_groups_may_have_as_many_values_as_allowed():
