@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+from evenly.data import ratio_dirichlet
 from evenly.data.federation import Census, Federation, sides
+from evenly.data.partition_coverage import SideCounts, quota
 from evenly.data.sensitive import MOST_CLASSES
 from evenly.data.splits import split_rows
+from tests.data.test_group_partitions import people
 
 
 def census(cells: list[list[list[int]]], unprivileged: tuple[int, ...]) -> Census:
@@ -55,3 +58,15 @@ def test_labels_and_groups_may_have_as_many_values_as_allowed():
         np.ones((MOST_CLASSES, 1)), rows[:-1] % 2, rows[:-1] % 2, group=rows[:-1]
     )
     assert len(grouped.groups) == MOST_CLASSES
+
+
+def test_there_are_never_more_good_clients_than_clients():
+    """A third good client would have to take rows that the two others do not have."""
+    with pytest.raises(ValueError, match=r"2 clients.* The limit is coverage=7\."):
+        quota(SideCounts(7, 20), 2, 10, tolerance=0.6)
+
+
+@pytest.mark.parametrize("counts", [(0, 10), (10, 0)])
+def test_ratio_dirichlet_needs_people_of_both_sides(counts: tuple[int, int]):
+    with pytest.raises(ValueError, match=f"has {counts[0]} and {counts[1]}"):
+        ratio_dirichlet(people(*counts), clients=2, min_samples=1)
