@@ -11,9 +11,10 @@ exceptions stay unchanged, because they do not affect results. Mutants are made 
 of the repository.
 
 The tests of a mutant are those closest to its module: by the number of imports between them, by
-folder and by name. They run in this order until one fails or the time is up. A mutant is killed if
-a test fails that passes on the unchanged program. `equivalent.toml` lists mutants that no test can
-notice, each with the reason; they are not drawn.
+folder and by name. The examples in docstrings, tests of whole runs and tests of everything that is
+registered follow, because they use a module without importing it. All run in this order until one
+fails or the time is up. A mutant is killed if a test fails that passes on the unchanged program.
+`equivalent.toml` lists mutants that no test can notice, each with the reason; they are not drawn.
 """
 
 import argparse
@@ -67,6 +68,19 @@ NEAREST = 16  # test files for a mutant
 ELSEWHERE = re.compile(  # tests that start programs, or look at pages and files only
     r"tests/(browser/|flower/test_(deploy|engine)|experiment/test_(cluster|killed)|test_(architecture|benchmarks|commands|docs|packaging|site))"
 )
+EXAMPLES = "tests/test_python_interface.py"  # tries the examples in docstrings
+WHOLE_RUNS = (
+    "tests/golden/test_golden.py",
+    "tests/simulate/test_whole_runs.py",
+    "tests/simulate/test_group_runs.py",
+    "tests/conformance/test_methods.py",
+)
+IN_USE = {  # tests that use most modules of a package
+    "algorithms": WHOLE_RUNS,
+    "parts": ("tests/conformance/test_samplings.py", *WHOLE_RUNS),
+    "simulate": WHOLE_RUNS,
+    "metrics": ("tests/conformance/test_metrics.py",),
+}
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.M)
 LEFT_OUT = {"demo", "results", "site"}  # of the copies, besides what is hidden
 
@@ -222,8 +236,8 @@ def _name(path: Path, root: Path) -> str:
 
 
 def tests_of(file: str, root: Path, users: Mapping[str, set[str]]) -> list[str]:
-    """Return the test files of a module, closest first, without those that start browsers,
-    federations or clusters.
+    """Return the test files of a module, closest first, then those that use its whole package;
+    without those that start browsers, federations or clusters.
     """
     module = _name(root / file, root)
     distance, border = {module: 0}, [module]
@@ -241,14 +255,16 @@ def tests_of(file: str, root: Path, users: Mapping[str, set[str]]) -> list[str]:
     ranked = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         test = path.relative_to(root).as_posix()
-        # these test all registered parts, without importing them
-        shared = path.parent == root / "tests" / "conformance"
-        same_folder = path.is_relative_to(root / "tests" / package) and path.stem not in others
+        in_folder = path.is_relative_to(root / "tests" / package)
+        same_folder = in_folder and path.stem not in others
         away = min(distance.get(_name(path, root), FAR + 1), FAR if same_folder else FAR + 1)
         if away <= FAR and not ELSEWHERE.match(test):
-            close = 2 * (same_folder or shared) + 2 * len(words & set(path.stem.split("_")))
+            close = in_folder + same_folder + 2 * len(words & set(path.stem.split("_")))
             ranked.append((away - close, path.stat().st_size, test))
-    return [test for *_, test in sorted(ranked)][:NEAREST]
+    nearest = [test for *_, test in sorted(ranked)][:NEAREST]
+    examples = [EXAMPLES] if ">>> " in (root / file).read_text() else []
+    further = [test for test in [*examples, *IN_USE.get(package, ())] if (root / test).exists()]
+    return nearest + [test for test in further if test not in nearest]
 
 
 def run_tests(folder: Path, tests: list[str], seconds: float) -> tuple[int | None, str]:
@@ -336,7 +352,7 @@ def try_all(chosen: list[Mutant], seconds: float, workers: int) -> list[Outcome]
     """Try every mutant, each worker in a copy of its own. Tests that kill a mutant must pass on the
     unchanged program.
     """
-    users, outcomes, began = imports(ROOT), [], time.monotonic()
+    outcomes, began = [], time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as short,
         ThreadPoolExecutor(workers) as pool,
@@ -345,11 +361,13 @@ def try_all(chosen: list[Mutant], seconds: float, workers: int) -> list[Outcome]
         for i in range(workers):
             shutil.copytree(ROOT, Path(short) / str(i), symlinks=True, ignore=left_out)
             copies.put(Path(short) / str(i))
+        users = imports(Path(short) / "0")
 
         def one(mutant: Mutant) -> Outcome:
             folder = copies.get()
             try:
-                return try_mutant(mutant, folder, tests_of(mutant.file, ROOT, users), seconds)
+                # of the copy: tests that are written meanwhile are not in it
+                return try_mutant(mutant, folder, tests_of(mutant.file, folder, users), seconds)
             finally:
                 copies.put(folder)
 

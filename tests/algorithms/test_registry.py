@@ -1,6 +1,6 @@
 import pytest
 
-from evenly.algorithms import algorithm, register, variants
+from evenly.algorithms import METHODS, algorithm, register, variants
 from evenly.algorithms.fedavg import METHOD
 from evenly.notation import parse
 from evenly.parts.optimisers import OptimisedServer
@@ -33,6 +33,14 @@ def test_common_settings_apply_where_the_method_has_them_and_the_notation_does_n
     assert own.settings == {"q": 2, "learning_rate": 0.3}
     (gradient,) = variants(parse("fedsgd"), {"epochs": 3, "learning_rate": 0.3})
     assert gradient.settings == {"learning_rate": 0.3}
+
+
+def test_a_method_is_built_without_common_settings_and_refuses_those_it_does_not_have():
+    assert METHODS["fedavg"].build({}).work.epochs == 1  # pyright: ignore[reportAttributeAccessIssue]
+    built = METHODS["fedavg"].build({"batch_size": 3}, common={"batch_size": 5, "epochs": 4})
+    assert (built.work.batch_size, built.work.epochs) == (3, 4)  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(ValueError, match=r"^fedavg: .*unheard_of"):
+        METHODS["fedavg"].build({}, common={"unheard_of": 1})
 
 
 def test_the_given_sampling_is_used_unless_the_notation_names_one():

@@ -169,6 +169,21 @@ def test_scores_of_clients_do_not_tell_of_few_people():
     assert all(figure.has_value for figure in all_of_them.scores["auc"])
 
 
+def test_both_labels_of_a_client_are_hidden_and_of_each_label_a_second_client():
+    """The rows of a client are shown, so one label of it tells the other. Client a has one person
+    with the favourable label; b hides that one but nothing of the other label, which c must do.
+    """
+    counts = {"a": (33, 1), "b": (0, 21), "c": (28, 38), "d": (35, 29)}
+    frame = rows(
+        *((who, y, y, n) for who, both in counts.items() for y, n in enumerate(both)),
+        column="clinic",
+    ).assign(s=0.5)
+    view = evenly.audit(frame, **NAMES, client="clinic", score="s", min_cell=10).clients
+    assert view is not None
+    shown = {name: view.scores["bias"][k].has_value for k, name in enumerate(view.names)}
+    assert shown == {"a": False, "b": False, "c": False, "d": True}
+
+
 def test_scores_of_groups_and_intersections_do_not_tell_of_few_people():
     frame = clinics(60, 5).assign(sex=lambda t: np.where(t.index % 2, "f", "m"))
     found = evenly.audit(frame, **NAMES, sensitive=["clinic", "sex"], score="s")

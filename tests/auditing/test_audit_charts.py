@@ -126,6 +126,7 @@ def test_short_names_stand_beside_the_plot_and_long_ones_above_their_lines():
     domain = above["encoding"]["y"]["scale"]["domain"]
     assert above["encoding"]["y"]["scale"]["reverse"] is True
     assert domain == long["layer"][1]["encoding"]["y"]["scale"]["domain"]
+    assert domain[0] == 0
     band = domain[1] / 2
     for i, row in enumerate(rows(above, long)):  # the name, then the line, in the band of their own
         assert band * i + 6 < row["name_y"] < row["y"] - 6 < band * (i + 1) - 12

@@ -202,9 +202,15 @@ def test_parquet_says_the_same_whatever_the_types(tmp_path: Path):
     [
         (b"", "must have a header and rows"),
         (b"hospital,sex,race,y,p,s\n", "The table must have at least one row"),
-        (csv_of(SMALL).replace(b"hospital 01", b"h\xf4pital", 1), "must be UTF-8 text, but line "),
+        (
+            csv_of(SMALL[:3]) + csv_of(SMALL[3:], header=False).replace(b"hospital", b"h\xf4pital"),
+            "must be UTF-8 text, but line 5 holds other bytes",
+        ),
         (csv_of(SMALL).decode().encode("utf-16"), "must be UTF-8 text, but its header"),
-        (csv_of(SMALL) + b"one,two\n", "the same number of columns in every row"),
+        (
+            csv_of(SMALL) + b"one,two\n",
+            "the same number of columns in every row: Expected 6 columns, got 2: one,two",
+        ),
         (
             csv_of(SMALL.rename(columns={"race": "sex"})),
             "column names must be different, but 'sex' occurs 2 times",

@@ -73,6 +73,12 @@ def test_an_auc_at_its_end_has_no_interval():
     assert np.isnan(worst.auc_low[0])
 
 
+def test_scores_that_are_all_equal_rank_nobody_and_have_no_interval():
+    tied = summarise_scores(check_scores("s", np.full(4, 0.5), np.array([0, 0, 1, 1])), None, 1)
+    assert tied.auc[0] == 0.5
+    assert np.isnan([tied.auc_low[0], tied.auc_high[0]]).all()
+
+
 def test_one_person_of_each_label_is_enough_for_an_auc():
     group = np.array([0, 0, 0, 1, 1, 1])
     summary = summarise_scores(

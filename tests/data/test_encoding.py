@@ -193,6 +193,7 @@ def test_a_table_is_required() -> None:
         (["b", "a", "nan"], ("a", "b", "nan")),
         ([2**60 + 1, 2**60], (str(2**60), str(2**60 + 1))),
         (["01", "1", "2"], ("01", "1", "2")),
+        (["b", 1, 2], ("1", "2", "b")),
     ],
 )
 def test_classes_are_sorted_as_numbers_if_all_are(

@@ -194,6 +194,17 @@ def test_a_server_that_goes_on_forgets_what_it_will_do_again(tmp_path):
     assert flagged == whole.flagged
 
 
+def test_a_server_that_starts_over_forgets_every_round(tmp_path):
+    first = recorder(tmp_path / "run")
+    for t in (1, 2):
+        one_round(first, t)
+    first.record_evaluation(0, [], [])  # before the first round
+    first.write()
+    assert [done.number for done in read_rounds(tmp_path / "run")] == [0, 1, 2]
+    recorder(tmp_path / "run")
+    assert read_rounds(tmp_path / "run") == []
+
+
 def test_before_the_first_evaluation_there_is_nothing_to_report(tmp_path):
     recorder(tmp_path / "run").write()
     with pytest.raises(ValueError, match="holds no evaluation yet"):

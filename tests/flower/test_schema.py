@@ -2,6 +2,7 @@
 whole table does.
 """
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,18 @@ def test_a_damaged_schema_says_how_to_make_it_again(frame: pd.DataFrame, tmp_pat
         read_schema(path)
     path.write_text(path.read_text()[:50])
     with pytest.raises(ValueError, match="not a complete schema"):
+        read_schema(path)
+
+
+def test_a_schema_carries_its_format_and_one_of_a_later_format_is_refused(
+    frame: pd.DataFrame, tmp_path: Path
+):
+    path = tmp_path / "schema.json"
+    write_schema(schema(frame), path)
+    known = json.loads(path.read_text())
+    assert known["format"] == 1
+    path.write_text(json.dumps(known | {"format": 2}))
+    with pytest.raises(ValueError, match=r"Update evenly\."):
         read_schema(path)
 
 

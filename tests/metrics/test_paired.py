@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from evenly.metrics.statistics import holm, paired, t_quantile, two_sided
+from evenly.metrics.statistics import Paired, holm, paired, t_quantile, two_sided
 
 NUMBERS = st.floats(-1e3, 1e3)
 SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
@@ -109,6 +109,12 @@ def test_differences_are_equal_only_up_to_rounding():
     assert math.isfinite(paired([1e-3, 1e-3 + 1e-10]).effect)
     assert paired([2.0, 2.0])[2:] == (0.5, math.inf, 2)
     assert paired([-2.0] * 4)[2:] == (0.125, -math.inf, 4)
+
+
+def test_a_mean_and_a_deviation_of_1e_12_are_taken_for_rounding_errors():
+    assert paired([1e-12, 1e-12]) == Paired(0.0, 0.0, 1.0, 0.0, 2)
+    assert paired([-1e-12, 0.0, 1e-12]) == Paired(0.0, 0.0, 1.0, 0.0, 3)
+    assert paired([-2e-12, 0.0, 2e-12]).half_width > 0
 
 
 def test_undefined_seeds_are_left_out():

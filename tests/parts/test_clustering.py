@@ -51,6 +51,13 @@ def test_one_start_is_the_oracles(seed: int):
     assert found.distance == distance
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_clients_move_no_more_often_than_allowed(most: int):
+    rankings, _ = noisy([5, 6, 7], edges=6, noise=30.0)  # settles after three moves
+    found = rank_clustering(as_places(rankings), 3, seed=0, restarts=1, iterations=most)
+    assert found.iterations == most
+
+
 def test_more_restarts_are_never_worse():
     rankings, _ = noisy([5, 6, 7], edges=25, noise=30.0)
     distances = [
@@ -75,6 +82,15 @@ def test_equal_clients_stay_together_and_empty_clusters_keep_their_centres():
     np.testing.assert_array_equal(found.centres, same[:3])
 
 
+def test_one_group_holds_everyone_and_as_many_groups_as_clients_one_each():
+    rankings, _ = noisy([2, 2], edges=12, noise=30.0)
+    everyone = rank_clustering(as_places(rankings), 1, seed=0)
+    assert everyone.choice.tolist() == [0, 0, 0, 0]
+    alone = rank_clustering(as_places(rankings), 4, seed=0)
+    assert sorted(alone.choice.tolist()) == [0, 1, 2, 3]
+    assert alone.distance == 0
+
+
 @pytest.mark.parametrize(
     "settings, sentence",
     [
@@ -90,6 +106,7 @@ def test_impossible_clusterings_are_refused(settings: dict, sentence: str):
 
 
 def test_who_belongs_where():
+    assert membership([0, 0], 1).tolist() == [[True, True]]
     np.testing.assert_array_equal(
         membership([0, 2, 0], 3), [[True, False, True], [False] * 3, [False, True, False]]
     )

@@ -20,7 +20,7 @@ from evenly.parts.ranking import (
     places,
     supernetwork,
 )
-from evenly.parts.ranking_work import EdgePopup, RankServer, Searching, score_mask
+from evenly.parts.ranking_work import EdgePopup, RankServer, Searching, score_gradient, score_mask
 from evenly.records import record, static
 from evenly.types import Server, Work
 from tests.oracles import ranking as oracle
@@ -118,6 +118,16 @@ def test_a_round_of_steps_is_the_oracles(scores: str, momentum: float, decay: fl
         joined(work.finish(task, received, local)[0]).ravel(),
         oracle.argsort(oracle.argsort(ranked.ravel())),
     )
+
+
+def test_a_score_of_zero_has_no_side_and_stays_while_its_magnitude_counts():
+    task = Supernetwork(
+        inner=Squares(), weights=jnp.array([[0.5], [-1.0], [2.0], [-0.5]]), scores="abs"
+    )
+    batch = padded(np.array([[1.0, 2.0, -1.0, 3.0]]), np.array([0]), 1)
+    gradient = score_gradient(task, jnp.array([[0.0], [-0.4], [0.3], [0.2]]), batch)
+    # the example above, turned where the score is negative
+    np.testing.assert_allclose(gradient[:, 0], [0, -10, 10, 7.5])
 
 
 @pytest.mark.parametrize("scores", SCORES)

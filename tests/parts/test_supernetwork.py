@@ -150,6 +150,14 @@ def test_it_is_a_task_that_the_simulator_accepts():
     check_task(supernetwork(MODEL), federations.tiny())
 
 
+def test_the_largest_layer_has_as_many_edges_as_can_be_ranked(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("evenly.parts.ranking.MOST_EDGES", 40)
+    assert supernetwork(MODEL).k == 0.5
+    monkeypatch.setattr("evenly.parts.ranking.MOST_EDGES", 39)
+    with pytest.raises(ValueError, match="40 edges; at most 39 can be ranked exactly"):
+        supernetwork(MODEL)
+
+
 @pytest.mark.parametrize(
     "task, settings, sentence",
     [
@@ -161,6 +169,7 @@ def test_it_is_a_task_that_the_simulator_accepts():
             {"k": 0.999},
             r"MLP: parameter \[0\]\['w'\] has shape \[5, 8\]: k = 0\.999 keeps 40 of 40 edges",
         ),
+        (MODEL, {"k": 1e-9}, r"keeps 0 of 40 edges, but it must keep some and drop some"),
         (MODEL, {"scores": "rank"}, r"scores must be one of raw, abs, frl-compat, got 'rank'"),
         (MODEL, {"weights": "zero"}, r"weights must be one of signed-constant, normal, got 'zero'"),
         (
@@ -177,6 +186,7 @@ def test_it_is_a_task_that_the_simulator_accepts():
         "k 1",
         "k nan",
         "k keeps all",
+        "k keeps none",
         "scores",
         "weights",
         "bias",

@@ -66,6 +66,12 @@ def test_the_first_evaluation_is_of_the_untrained_model(tiny: Federation, some_t
     assert some_trace.rounds[0] == 0
 
 
+@pytest.mark.parametrize("method", ["local", "ditto"])
+def test_padding_adds_nothing_to_the_losses_of_personal_models(method: str, simulated: Simulated):
+    losses = simulated(method, 1).losses[0]  # before training, every loss is that of chance
+    np.testing.assert_allclose(losses[np.isfinite(losses)], np.log(3), rtol=1e-6)
+
+
 def test_evaluation_does_not_disturb_training(simulated: Simulated):
     often, seldom = simulated("q-fedavg(q=1)", 11, evaluate_every=2), simulated("q-fedavg(q=1)", 11)
     np.testing.assert_array_equal(flat(often.model), flat(seldom.model))

@@ -5,10 +5,12 @@ it finds.
 import ast
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from tests.conftest import pytest_collection_modifyitems
 from tools import mutate
 
 ROOT = Path(__file__).parents[2]
@@ -116,6 +118,29 @@ def test_the_closest_tests_come_first(tmp_path: Path):
     assert mutate.tests_of("src/evenly/shown/late.py", tmp_path, users) == [
         "tests/shown/test_page.py"
     ]
+
+
+def test_tests_that_use_a_whole_package_follow_the_closest_ones():
+    """They train with all methods, and so with modules that they do not import."""
+    users = {"evenly.data.sensitive": {"tests.data.test_federation"}}
+    for package, added in mutate.IN_USE.items():
+        (first, *_) = sorted((ROOT / "src" / "evenly" / package).glob("[a-z]*.py"))
+        found = mutate.tests_of(first.relative_to(ROOT).as_posix(), ROOT, users)
+        assert set(added) < set(found)
+        assert len(found) == len(set(found)) <= mutate.NEAREST + 1 + len(added)
+    found = mutate.tests_of("src/evenly/data/sensitive.py", ROOT, users)
+    assert "tests/data/test_federation.py" in found
+    assert found[-1] == mutate.EXAMPLES, "the module has examples"
+
+
+@pytest.mark.parametrize("profile, first", [("ci", "cli/test_cli"), ("mutants", "parts/test_a")])
+def test_only_for_mutants_tests_keep_the_order_in_which_they_are_named(
+    monkeypatch: pytest.MonkeyPatch, profile: str, first: str
+):
+    monkeypatch.setenv("HYPOTHESIS_PROFILE", profile)
+    items = [SimpleNamespace(nodeid=f"tests/{n}.py::t") for n in ("parts/test_a", "cli/test_cli")]
+    pytest_collection_modifyitems(cast(list[pytest.Item], items))
+    assert items[0].nodeid == f"tests/{first}.py::t"
 
 
 def test_a_mutant_is_killed_by_a_failing_test_and_lives_without_one(
