@@ -139,3 +139,29 @@ def test_numbers_and_booleans_of_numpy_are_taken_as_pythons():
     assert Weighted(clients=np.int64(3), replace=np.bool_(True)).clients == 3  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="clients must be a whole number"):
         Weighted(clients=True)
+
+
+@record
+class Plus:
+    number: float = leaf(default=1.0)
+    weights: str = static(default="size")
+
+
+@record
+class Minus:
+    number: float = leaf(default=1.0)
+    weights: str = static(default="size")
+
+
+def test_records_of_two_classes_never_share_a_compiled_function():
+    one, other = jax.tree.structure(Plus()), jax.tree.structure(Minus())
+    assert one != other, "the same fields and values, but another class"
+    assert one == jax.tree.structure(Plus(number=2.0))
+    assert one != jax.tree.structure(Plus(weights="equal"))
+
+
+def test_a_record_is_rebuilt_from_its_leaves_and_their_names_are_those_of_its_fields():
+    named, structure = jax.tree_util.tree_flatten_with_path(Plus(number=3.0, weights="equal"))
+    assert [(jax.tree_util.keystr(path), value) for path, value in named] == [(".number", 3.0)]
+    rebuilt = jax.tree.unflatten(structure, [4.0])
+    assert (rebuilt.number, rebuilt.weights) == (4.0, "equal")

@@ -125,10 +125,36 @@ def record(cls: type[T]) -> type[T]:
 
     cls.__post_init__ = check  # pyright: ignore[reportAttributeAccessIssue]
     cls = dataclasses.dataclass(frozen=True, kw_only=True, eq=False)(cls)
-    fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+    _register(cls)
+    return cls
+
+
+def _register(cls: type[Any]) -> None:
+    """Register a record with JAX.
+
+    Not with `jax.tree_util.register_dataclass`: in JAX 0.10 the structures of two such classes are
+    equal if their fields and static values are, so that a compiled function could be called for a
+    record of another class.
+    """
+    fields = dataclasses.fields(cls)
     meta = [f.name for f in fields if f.metadata.get("static")]
     data = [f.name for f in fields if not f.metadata.get("static")]
-    return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=meta)
+    keys = [jax.tree_util.GetAttrKey(name) for name in data]
+
+    def values(record: Any, names: list[str]) -> tuple[Any, ...]:
+        return tuple(getattr(record, name) for name in names)
+
+    def flatten(record: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return values(record, data), values(record, meta)
+
+    def flatten_with_keys(record: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return tuple(zip(keys, values(record, data), strict=True)), values(record, meta)
+
+    def unflatten(static_values: tuple[Any, ...], leaves: Any) -> Any:
+        named = zip(meta + data, (*static_values, *leaves), strict=True)
+        return cls(**dict(named))
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
 def _check_field(name: str, field: "dataclasses.Field[Any]", value: Any) -> None:
