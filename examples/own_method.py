@@ -1,21 +1,20 @@
-"""Your own method: one record that computes coefficients, one METHOD that describes it, one line
-that registers it.
+"""Your own method: one record that weighs a client, one METHOD that describes it, one line that
+registers it.
 
-The coefficient of a client is proportional to exp(loss / temperature). With a high temperature all
+The weight of a client is proportional to exp(loss / temperature). With a high temperature all
 clients count alike; with a low one, only the client with the largest loss counts. Run it with
 `python examples/own_method.py`.
 """
 
 import evenly
 from evenly.algorithms import Method
-from evenly.algorithms.weights import softmax_shares
 from evenly.records import leaf, record
-from evenly.types import Array, Rule, Signals, Tree
+from evenly.types import Own, Rule, Tree, Weighed
 
 
 @record
 class Urgent(Rule):
-    """Weigh clients by a softmax of their losses."""
+    """Weigh a client by the exponential of its loss."""
 
     temperature: float = leaf(
         default=1.0, above=0, doc="how much a difference in loss matters: less the larger it is"
@@ -25,8 +24,8 @@ class Urgent(Rule):
     def needs(self) -> frozenset[str]:
         return frozenset({"loss"})  # what clients must reveal besides their update
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        return softmax_shares(signals.loss / self.temperature, signals.returned), state
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        return Weighed(1.0, exponent=own.loss / self.temperature)
 
 
 METHOD = Method(

@@ -1,17 +1,23 @@
 """One server round on plain vectors in float64, without a simulator: what the oracles are compared
 with.
+
+Rules are written for one client, and clients keep their own memory. Here the memories of all
+clients are kept together, by number, so that tests can pass them from round to round.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from evenly import round as derived
 from evenly.data.federation import Census
 from evenly.parts.optimisers import Blend, BlendingServer
-from evenly.types import Effort, Rule, Signals
+from evenly.types import Own, Rule, Signals
 
 # Fixture T of the specification: three clients whose results are known to ten digits.
 # Received model, trained models, losses of the received model, sizes; rate 0.1, so L = 10.
@@ -23,33 +29,121 @@ RATE, L = 0.1, 10.0
 GRADIENTS = (W - TRAINED) / RATE  # (2, 0), (0, 5), (1, -2)
 
 
+class State(NamedTuple):
+    """What passes from one round to the next."""
+
+    public: Any
+    memory: derived.Memory  # [clients, ...] of all clients, by number
+
+
+class Played(NamedTuple):
+    """One round of a rule."""
+
+    change: Any
+    weighing: derived.Weighing
+    summed: derived.Summed
+    state: State
+
+
 class Outcome(NamedTuple):
     model: np.ndarray
-    weights: np.ndarray
-    state: Any  # of the rule
+    weights: np.ndarray  # coefficients
+    state: State
+    # [clients, ...] of all clients; those that never took part have what they would start with
+    memory: Any
+
+    @property
+    def public(self) -> Any:
+        return self.state.public
+
+
+def start(rule: Rule, census: Census) -> State:
+    """Before the first round: public numbers, and clients that keep nothing yet."""
+    public = rule.begin(census)
+    count = len(census.examples)
+    first = jax.vmap(lambda n: rule.remember(public, Own(examples=n)))(jnp.ones(count))
+    return State(
+        public, derived.Memory(jnp.zeros(count, bool), jax.tree.map(jnp.zeros_like, first))
+    )
+
+
+def play(rule: Rule, state: State, signals: Signals, vectors: Any, counted: Any = None) -> Played:
+    """One round, as the simulator and a server play it.
+
+    Args:
+        rule: The rule.
+        state: Public numbers, and the memories of all clients.
+        signals: Numbers of the cohort. Those of `square_norm` count after training only.
+        vectors: Tree of vectors [K, ...].
+        counted: Whether each client's update counts; by default those that returned before
+            training. Who drops out in between is in the sums of the stages.
+
+    Returns:
+        The change of the model, both halves of the round, and the next state.
+    """
+    counted = signals.returned if counted is None else signals.returned & counted
+    own = jax.tree.map(lambda leaf: leaf[signals.client], state.memory)
+    signals = derived.recall(rule, state.public, signals, own)
+    weighing = derived.weigh(rule, state.public, signals)
+    factor = jnp.where(_column(counted, weighing.weight), weighing.weight, 0)
+    total = jax.tree.map(
+        lambda leaf: jnp.tensordot(factor.T, jnp.where(_column(counted, leaf), leaf, 0), 1), vectors
+    )
+    summed = derived.sum_up(rule, state.public, weighing, signals._replace(returned=counted))
+    change, public = derived.step(rule, state.public, summed, total)
+    anyone = (summed.coefficients != 0).any()
+    # an index beyond the end writes nothing
+    at = jnp.where(counted & anyone, signals.client, state.memory.seen.shape[0])
+    memory = derived.Memory(
+        state.memory.seen.at[at].set(True, mode="drop"),
+        jax.tree.map(
+            lambda leaf, new: leaf.at[at].set(new, mode="drop"), state.memory.value, summed.memory
+        ),
+    )
+    # as in the simulator and in deployments: a round in which nobody counts changes nothing
+    public = jax.tree.map(lambda new, old: jnp.where(anyone, new, old), public, state.public)
+    return Played(change, weighing, summed, State(public, memory))
+
+
+_played = jax.jit(play)
+
+
+def by_client(function: Callable[[Own], Any], own: Own) -> Any:
+    """Call a function for every client of stacked numbers, and stack the results."""
+    return jax.vmap(lambda one: jax.tree.map(jnp.asarray, function(one)))(own)
+
+
+def memories(rule: Rule, state: State, sizes: Any) -> Any:
+    """The memory of every client of these sizes; what it would start with where it has none."""
+    own = Signals(client=None, returned=jnp.ones(len(sizes), bool), examples=sizes)
+    return derived.recall(rule, state.public, own, state.memory).memory
+
+
+def _column(mask: Any, like: Any) -> Any:
+    return mask.reshape(mask.shape + (1,) * (like.ndim - 1))
 
 
 @jax.jit
 def _rounds(
-    rules: dict[str, Rule], signals: Signals, received: Any, trained: Any, states: Any
-) -> dict[str, tuple[Any, Any, Any]]:
+    rules: dict[str, Rule], signals: Signals, received: Any, trained: Any, states: Any, sizes: Any
+) -> dict[str, Outcome]:
     """One round of every rule, in one program: compiling many small ones is what these tests would
     pay for.
     """
     vectors = trained - received
-    signals = signals._replace(gram=vectors @ vectors.T)
+    signals = signals._replace(gram=vectors @ vectors.T, square_norm=(vectors**2).sum(1))
 
-    def one(rule: Rule, state: Any) -> tuple[Any, Any, Any]:
-        weights, state = rule.weigh(state, signals)
-        change, state = rule.step(
-            state, signals._replace(gram=None), Effort((vectors**2).sum(1)), weights @ vectors
-        )
+    def one(rule: Rule, state: State) -> Outcome:
+        played = play(rule, state, signals, vectors)
         moved = (
-            BlendingServer().update(change, (), received)[0]
-            if isinstance(change, Blend)
-            else received + change
+            BlendingServer().update(played.change, (), received)[0]
+            if isinstance(played.change, Blend)
+            else received + played.change
         )
-        return moved, weights, state
+        after, weights = played.state, played.summed.coefficients
+        # as in the simulator: what a server would do with a change of 0 does not happen
+        moved = jnp.where((weights != 0).any(), moved, received)
+        return Outcome(moved, weights, after, memories(rule, after, sizes))
 
     return {name: one(rule, states[name]) for name, rule in rules.items()}
 
@@ -57,7 +151,32 @@ def _rounds(
 @jax.jit
 def _starts(rules: dict[str, Rule], everyone: Any) -> dict[str, Any]:
     census = Census(everyone, np.ones((len(everyone), 2, 2), int))
-    return {name: rule.init(census) for name, rule in rules.items()}
+    return {name: start(rule, census) for name, rule in rules.items()}
+
+
+def remembering(rule: Rule, value: Any = (), clients: int = 0, **public: Any) -> State:
+    """A state in which every client remembers something; `public` replaces public numbers."""
+    clients = clients or len(jax.tree.leaves(value)[0])
+    with jax.enable_x64(True):
+        begun = rule.begin(Census(np.ones(clients), np.ones((clients, 2, 2), int)))
+        told = begun._replace(**public) if public else begun
+        return State(told, derived.Memory(np.ones(clients, bool), value))
+
+
+def single_round(rule: Rule, vectors: Any, **told: Any) -> tuple[np.ndarray, Any]:
+    """Coefficients and change of a first round in single precision; what is told are signals."""
+    vectors = jnp.asarray(vectors, jnp.float32)
+    count = len(vectors)
+    signals = Signals(
+        client=jnp.arange(count),
+        returned=jnp.ones(count, bool),
+        **{"examples": jnp.ones(count), "square_norm": (vectors**2).sum(1), **told},
+    )
+    begun = start(rule, Census(np.ones(count), np.ones((count, 2, 2), int)))
+    played = _played(rule, begun, signals, vectors)
+    found = played.summed.coefficients, played.change
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(found))
+    return jax.tree.map(np.asarray, found)
 
 
 def aggregate(
@@ -80,7 +199,7 @@ def aggregate_each(
     """The same round of each rule. `clients` sit in the slots; `everyone` has these sizes.
 
     There are two groups and two labels unless `census` says otherwise; `tables` are counts [K,
-    groups, labels, outcomes].
+    groups, labels, outcomes]. `states` are those of the last round, or made by `remembering`.
     """
     count = len(trained)
     sizes = np.ones(count) if sizes is None else np.asarray(sizes)
@@ -105,7 +224,7 @@ def aggregate_each(
             states = (
                 _starts(rules, everyone)
                 if census is None
-                else {name: rule.init(census) for name, rule in rules.items()}
+                else {name: start(rule, census) for name, rule in rules.items()}
             )
         found = _rounds(
             rules,
@@ -113,11 +232,9 @@ def aggregate_each(
             np.asarray(received, np.float64),
             np.asarray(trained, np.float64),
             states,
+            np.asarray(everyone, np.float64),
         )
-        return {
-            name: Outcome(*(jax.tree.map(np.asarray, part) for part in one))
-            for name, one in found.items()
-        }
+        return jax.tree.map(np.asarray, found)
 
 
 class Round(NamedTuple):

@@ -12,14 +12,14 @@ import numpy as np
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.flower import wire
-from evenly.flower.roster import algorithm_of, grows, reads_census
+from evenly.flower.roster import algorithm_of, reads_census
 from evenly.flower.two_phase import require_possible
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, RUN_METRICS, Metric
 from evenly.notation import parse
 from evenly.parts.optimisers import OPTIMISERS
 from evenly.parts.sampling import SAMPLINGS, Full
 from evenly.parts.work import PREPARES
-from evenly.types import Algorithm, RowRule, Select, Several
+from evenly.types import Algorithm, RowRule, Select
 from tools.markdown import table
 
 ONE_METRIC = Path(__file__).parents[1] / "examples" / "flower_one_metric"
@@ -302,13 +302,12 @@ def _flower_row(method: Method) -> list[str]:
     algorithm = algorithm_of(text)
     rule, census = algorithm.rule, reads_census(algorithm)
     metrics = [f"`{wire.SIGNALS[need]}`" for need in sorted(rule.needs & wire.SIGNALS.keys())]
-    joins = grows(rule) and not census and not isinstance(rule, Several)
     return [
         f"[{method.title}](algorithms/{method.name}.md)",
         ", ".join(metrics) or "none",
         "yes" if census else "no",
         "; ".join(_differences(method, algorithm)),
-        "yes" if joins else "no",
+        "yes, with its census" if census else "yes",
         _two_phases(algorithm),
     ]
 
@@ -321,8 +320,8 @@ def _differences(method: Method, algorithm: Algorithm) -> list[str]:
     cases = {
         "one strategy for each member": bool(method.combine),
         "arrays are the places of edges, whole numbers": algorithm.network is not None,
-        chosen: isinstance(rule, Several) and rule.apart,
-        assigned: isinstance(rule, Several) and not rule.apart,
+        chosen: rule.apart,
+        assigned: rule.groups is not None and not rule.apart,
         "clients are told `row-weights`": isinstance(rule, RowRule),
         "the server looks at every update": "gram" in rule.needs,
         "clients keep a model of their own": (

@@ -4,7 +4,9 @@ state.
 
 import zlib
 from functools import cache
+from typing import Any
 
+import jax
 import numpy as np
 
 # Counter-based random draws on the host.
@@ -165,3 +167,26 @@ def _product(factor: int, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     middle = factor_high * low + (factor_low * low >> HALF)
     carry = factor_low * high + (middle & LOW)
     return factor_high * high + (middle >> HALF) + (carry >> HALF), words * np.uint64(factor)
+
+
+# Random numbers of local steps, on the device: dropout, augmentation and noise.
+#
+# Every visit of a client has a key for its seed, round and client, which each step splits. Keys are
+# kept as arrays of two numbers, because loops and conditions of the simulator hold plain arrays.
+
+
+def key_data(seed: int) -> np.ndarray:
+    """The numbers of `jax.random.key(seed)`. uint32 [2]"""
+    return np.array([(seed >> 32) & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
+
+
+def visit_key(seed: Any, number: Any, client: Any) -> Any:
+    """The key of a client's visit in round `number`, counted from 0. uint32 [2]"""
+    key = jax.random.wrap_key_data(seed, impl="threefry2x32")
+    return jax.random.key_data(jax.random.fold_in(jax.random.fold_in(key, number), client))
+
+
+def next_key(key: Any) -> tuple[Any, Any]:
+    """The key for the next step, as numbers, and the key of this step."""
+    keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"))
+    return jax.random.key_data(keys[0]), keys[1]

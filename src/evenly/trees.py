@@ -5,12 +5,33 @@ same for all leaves: the last axis, or the first. `axis` below is that axis (0 o
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 Tree = Any
+
+
+class Stateful(NamedTuple):
+    """A model with a state beside its parameters, such as the running statistics of batch norm.
+
+    Clients train the parameters and update the state. The server averages the state with the
+    clients' weights; it never counts in norms, and neither rules nor optimisers change it.
+    """
+
+    params: Tree
+    state: Tree
+
+
+def learned(model: Tree) -> Tree:
+    """The parameters of a model, without its state if it has one."""
+    return model.params if isinstance(model, Stateful) else model
+
+
+def with_learned(model: Tree, params: Tree) -> Tree:
+    """The model with other parameters."""
+    return model._replace(params=params) if isinstance(model, Stateful) else params
 
 
 def stack(trees: Sequence[Tree], axis: int = 0) -> Tree:

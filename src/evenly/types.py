@@ -4,18 +4,19 @@ Every method performs a round in five steps:
 
     select    choose the clients that take part
               cohort = select(...)
-    measure   clients evaluate the model they received
-              signals
-    weigh     compute a coefficient for each client
-              coefficients, state = rule.weigh(state, signals)
+    measure   each client evaluates the model it received
+              own
+    weigh     a client's own numbers and sums over all clients decide its weight
+              weight = rule.weigh(public, own, sums)
     train     clients train; their vectors are only summed
-              total = coefficients @ vectors
-    step      compute the change of the model
-              change, state = rule.step(state, signals, effort, total)
+              total = sum of weight * vector
+    step      the server computes the change of the model from the sums
+              change, public = rule.step(public, sums, totals)
 
-A *vector* is the trained model minus the received model. Signals are available before training,
-effort only after it. An `Algorithm` combines the parts. The protocols describe one run; the
-simulator vectorises them over many runs (see `evenly.simulate`).
+A *vector* is the trained model minus the received model. A rule is written for one client: it
+never sees two clients at once, so that everything a server must learn is a sum. `evenly.round`
+derives the round of a whole cohort from it. An `Algorithm` combines the parts. The protocols
+describe one run; the simulator vectorises them over many runs (see `evenly.simulate`).
 
 Shapes are written in brackets: K is the number of slots in a cohort, n the number of rows.
 """
@@ -32,9 +33,9 @@ from evenly.data.splits import Ragged
 from evenly.records import record, static
 
 __all__ = [
-    "Algorithm", "Attribute", "Census", "Effort", "Federation", "Network", "Prepare", "Ragged",
-    "ReportingRule", "RowRule", "Rule", "Seeds", "Select", "Server", "Several", "Shard", "Signals",
-    "Task", "Trace", "Tree", "Work",
+    "Algorithm", "Attribute", "Census", "Federation", "Network", "Own", "Prepare", "Ragged",
+    "ReportingRule", "RowRule", "Rule", "Seeds", "Select", "Server", "Shard", "Signals", "Task",
+    "Totals", "Trace", "Tree", "Weighed", "Work",
 ]  # fmt: skip
 
 Tree = Any  # a pytree of arrays: a model, an update, or the state of a rule
@@ -81,33 +82,74 @@ class Task(Protocol):
         ...
 
 
-class Signals(NamedTuple):
-    """What the clients of a round report before training, stacked over the slots [K].
+class Own(NamedTuple):
+    """The numbers that one client knows about itself in a round.
 
     Fields that are not in the `needs` of the rule are None.
     """
 
-    client: Any  # number of the client in each slot
-    returned: Any  # bool: whether the client's update counts
-    examples: Any  # number of training rows
+    examples: Any = None  # number of training rows
     loss: Any = None  # mean loss of the received model on the training rows
-    # [K, groups, labels, outcomes] predictions of the received model on the training rows, counted
+    # [groups, labels, outcomes] predictions of the received model on the training rows, counted
     table: Any = None
-    # [K, groups, labels] losses of the received model on the training rows, summed
+    # [groups, labels] losses of the received model on the training rows, summed
     cell_loss: Any = None
-    valid_table: Any = None  # [K, groups, labels, outcomes] like `table`, on the validation rows
+    valid_table: Any = None  # [groups, labels, outcomes] like `table`, on the validation rows
     unprivileged: Any = None  # number of training rows of people in unprivileged groups
     choice: Any = None  # which of several models the client uses
+    square_norm: Any = None  # squared Euclidean norm of the vector; 0 before training
+    memory: Any = ()  # what the rule let the client keep from its last round
+
+
+class Signals(NamedTuple):
+    """The numbers of all clients of a round, stacked over the slots [K].
+
+    All fields between `returned` and `gram` are those of `Own`.
+    """
+
+    client: Any  # number of the client in each slot
+    returned: Any  # bool: whether the client takes part in the sums
+    examples: Any
+    loss: Any = None
+    table: Any = None
+    cell_loss: Any = None
+    valid_table: Any = None
+    unprivileged: Any = None
+    choice: Any = None
+    square_norm: Any = None
+    memory: Any = ()
     # [K, K] inner products of the vectors; for rules that need the vectors themselves, after
     # training
     gram: Any = None
     chance: Any = None  # [2] uniform random numbers of this round
 
+    @property
+    def own(self) -> Own:
+        """The numbers of each client, without those that only the server has."""
+        return Own(*(getattr(self, name) for name in Own._fields))
 
-class Effort(NamedTuple):
-    """What the clients of a round report after training, stacked over the slots [K]."""
 
-    square_norm: Any = None  # squared Euclidean norm of each vector
+class Weighed(NamedTuple):
+    """How much one client counts in the sums of a round.
+
+    The client's vector is summed with the factor weight * exp(exponent). The round may add the
+    same number to the exponents of all clients, which changes no mean, so that nothing overflows.
+    """
+
+    weight: Any  # of the client's vector; with several models, one weight for each [models]
+    exponent: Any = None
+    averages: Any = ()  # numbers that are summed with the same factor as the vector
+    extras: Any = ()  # numbers that are summed as they are
+    memory: Any = ()  # what the client keeps until its next round
+
+
+class Totals(NamedTuple):
+    """The sums of a round over the clients whose update counts."""
+
+    mean: Any  # sum of factor times vector, divided by the rule's `norm`
+    weight: Any  # sum of the factors; with several models [models]
+    averages: Any = ()  # sums of factor times `Weighed.averages`, divided by `weight`
+    extras: Any = ()  # sums of `Weighed.extras`
 
 
 @runtime_checkable
@@ -150,8 +192,12 @@ class Work(Protocol):
         """Local state before the first batch."""
         ...
 
-    def step(self, task: Task, received: Tree, local: Tree, batch: Shard) -> Tree:
-        """Local state after one more batch."""
+    def step(
+        self, task: Task, received: Tree, local: Tree, batch: Shard, key: Key | None = None
+    ) -> Tree:
+        """Local state after one more batch. The key is None where the task takes no random
+        numbers.
+        """
         ...
 
     def finish(self, task: Task, received: Tree, local: Tree) -> tuple[Tree, Tree]:
@@ -165,30 +211,32 @@ class Work(Protocol):
 
 @runtime_checkable
 class Rule(Protocol):
-    """The server side of a method: one coefficient for each client, and the change of the model.
+    """The weights of a method and the change of its model, written for one client.
 
     A rule is a record. Only `weigh` must be implemented by a class that derives from `Rule`; all
-    other members have defaults.
+    other members have defaults. `public` holds the numbers that the server keeps and everybody may
+    know: they follow from the sums of earlier rounds alone. What differs between clients is the
+    client's memory.
 
     Example:
-        Every client that returned has the same coefficient:
+        Clients with a larger loss count more:
 
-        >>> from evenly.algorithms.weights import shares
         >>> from evenly.records import record
-        >>> from evenly.types import Rule, Signals
+        >>> from evenly.types import Own, Rule, Weighed
         >>> @record
-        ... class PlainMean(Rule):
-        ...     def weigh(self, state, signals):
-        ...         return shares(signals.returned * 1.0, signals.returned), state
-        >>> returned = np.array([True, False, True])
-        >>> signals = Signals(client=np.arange(3), returned=returned, examples=None)
-        >>> PlainMean().weigh((), signals)[0].tolist()
-        [0.5, 0.0, 0.5]
+        ... class ByLoss(Rule):
+        ...     @property
+        ...     def needs(self):
+        ...         return frozenset({"loss"})
+        ...     def weigh(self, public, own, sums):
+        ...         return Weighed(own.loss)
+        >>> ByLoss().weigh((), Own(loss=0.5), ()).weight
+        0.5
     """
 
     @property
     def needs(self) -> frozenset[str]:
-        """Fields of `Signals` and `Effort` that the rule reads, so that clients must report them.
+        """Fields of `Own` and `Signals` that the rule reads, so that clients must report them.
 
         By default the number of training rows if sizes count, else nothing.
         """
@@ -196,28 +244,82 @@ class Rule(Protocol):
 
     @property
     def counts_sizes(self) -> bool:
-        """Whether larger clients get larger coefficients. By default, whether the rule has a field
+        """Whether larger clients get larger weights. By default, whether the rule has a field
         `weights` that is "size".
         """
         return getattr(self, "weights", "") == "size"
 
-    def init(self, census: Census) -> Tree:
-        """State of the rule before the first round. By default empty."""
+    def size(self, own: Own) -> Array | float:
+        """The client's number of training rows if sizes count, else 1."""
+        return own.examples if self.counts_sizes else 1.0
+
+    @property
+    def stages(self) -> int:
+        """Number of sums over the cohort that `weigh` needs. By default none."""
+        return 0
+
+    @property
+    def whole_cohort(self) -> str:
+        """Why the rule must see all clients of a round at once, if it must; else empty.
+
+        Such a rule implements `weigh_cohort` in place of `weigh`. It works only where the server
+        sees the numbers of every client.
+        """
+        return ""
+
+    def begin(self, census: Census) -> Tree:
+        """Public numbers before the first round, from sums over the census. By default none."""
         return ()
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        """Coefficients and the next state.
+    def remember(self, public: Tree, own: Own) -> Tree:
+        """Memory of a client that takes part for the first time. By default none."""
+        return ()
 
-        Coefficients are 0 for clients that did not return, and sum to 1 unless the rule documents
-        otherwise. [K]
-        """
-        ...
+    def contribute(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Tree:
+        """This client's part of the next sum, where `sums` are those of the earlier stages."""
+        raise TypeError(f"{type(self).__name__} has stages, but does not implement contribute.")
 
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        """Change of the model and the next state, from `total`, the sum of coefficients times
-        vectors. By default `total` itself.
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        """How much this client counts, where `sums` are those of all stages.
+
+        The weight must not depend on `own.square_norm`, which is known only after training.
         """
-        return total, state
+        raise TypeError(f"{type(self).__name__} does not implement weigh.")
+
+    def weigh_cohort(self, public: Tree, signals: Signals) -> Weighed:
+        """The same for all clients of the cohort at once, for rules with `whole_cohort`. [K]"""
+        raise TypeError(f"{type(self).__name__} weighs clients one by one.")
+
+    def norm(self, public: Tree, totals: Totals) -> Array:
+        """The number by which the sum of vectors is divided: by default the sum of the weights.
+
+        Called with totals whose `mean` is not computed yet.
+        """
+        return totals.weight
+
+    def step(self, public: Tree, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Tree]:
+        """Change of the model, and the next public numbers. By default the mean of the vectors."""
+        return totals.mean, public
+
+    # Rules with several models, of which each client uses one. The weight of a client is then
+    # [models], and so is the leading axis of `Totals.mean`. `Own.choice` is the client's model.
+
+    # Number of models if clients are grouped; 0: as many as the federation has groups of clients.
+    # None: there is one model for all.
+    groups: Any = None
+    # How the choice of each client is determined. "known" takes it from the federation.
+    # "rank-clustering" computes it once before training. With "lowest-loss", "one-shot" and
+    # "binary" clients compute it in every round from the models they received.
+    inference: str = ""
+    # Whether training uses the federation's groups, so that clients infer only the model that
+    # serves them.
+    known_votes: bool = False
+    # Whether each client trains the model it chose; otherwise all clients train one shared model.
+    apart: bool = False
+    # Whether all clients take part in one additional round at the end.
+    final_pass: bool = False
+    # Whether each group of people among a client's rows takes part as a client of its own.
+    people: bool = False
 
 
 @runtime_checkable
@@ -226,7 +328,7 @@ class RowRule(Rule, Protocol):
     follow from the last round.
     """
 
-    def row_weights(self, state: Tree) -> Array:
+    def row_weights(self, public: Tree) -> Array:
         """Weight of the rows of each group and label. [groups, labels]"""
         ...
 
@@ -235,51 +337,8 @@ class RowRule(Rule, Protocol):
 class ReportingRule(Rule, Protocol):
     """A rule that counts events which readers of the results should see."""
 
-    def report(self, state: Tree) -> dict[str, Array]:
-        """Scalars by name, from the state after the last round."""
-        ...
-
-
-@runtime_checkable
-class Several(Rule, Protocol):
-    """A rule that trains several models. Each client uses one of them.
-
-    Coefficients are [models, K], and the total in `step` has a leading axis of models.
-    `Signals.choice` holds the model that each client uses.
-    """
-
-    @property
-    def groups(self) -> int:
-        """Number of models; 0 means as many as the federation has groups of clients."""
-        ...
-
-    @property
-    def inference(self) -> str:
-        """How the choice of each client is determined.
-
-        "known" takes it from the federation. "rank-clustering" computes it once before training.
-        With "lowest-loss", "one-shot" and "binary" clients compute it in every round from the
-        models they received.
-        """
-        ...
-
-    @property
-    def known_votes(self) -> bool:
-        """Whether training uses the federation's groups, so that clients infer only the model that
-        serves them.
-        """
-        ...
-
-    @property
-    def apart(self) -> bool:
-        """Whether each client trains the model it chose; otherwise all clients train one shared
-        model.
-        """
-        ...
-
-    @property
-    def final_pass(self) -> bool:
-        """Whether all clients take part in one additional round at the end."""
+    def report(self, public: Tree) -> dict[str, Array]:
+        """Scalars by name, from the public numbers after the last round."""
         ...
 
 
@@ -409,7 +468,7 @@ class Algorithm:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Fields of `Signals` and `Effort` that clients reveal besides their update, for the rule
+        """Fields of `Own` and `Signals` that clients reveal besides their update, for the rule
         and for the sampling.
         """
         return self.rule.needs | self.select.needs

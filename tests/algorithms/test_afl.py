@@ -22,6 +22,7 @@ from tests.aggregation import (
     W,
     aggregate,
     rates,
+    remembering,
     rounds,
 )
 from tests.oracles import fair
@@ -45,7 +46,7 @@ def test_worked_example_full():
     found = aggregate(AFL(rate_lambda=0.1), W, TRAINED, losses=LOSSES)
     np.testing.assert_allclose(found.model, [0.9, 1.9], atol=1e-8)
     np.testing.assert_allclose(found.weights, 1 / 3)
-    np.testing.assert_allclose(found.state, [0.2666666667, 0.4166666667, 0.3166666667], atol=1e-8)
+    np.testing.assert_allclose(found.memory, [0.2666666667, 0.4166666667, 0.3166666667], atol=1e-8)
     oracle = fair.afl_full(W, GRADIENTS, LOSSES, np.ones(3) / 3, RATE, 0.1)
     np.testing.assert_allclose(oracle.model, [0.9, 1.9], atol=1e-8)
     np.testing.assert_allclose(
@@ -110,9 +111,10 @@ def test_projection_is_the_nearest_point_of_the_simplex(
 def test_lambda_stays_on_the_simplex_and_those_not_seen_keep_theirs(
     case: Round, rate: float, chance: tuple, returned: list, form: str
 ):
-    rule, state = AFL(form=form, rate_lambda=rate), None
+    rule, state, lambdas = AFL(form=form, rate_lambda=rate), None, np.zeros(4)
+    before = lambdas
     for seen in ([True] * 4, returned):
-        before = state
+        before = lambdas
         given = {
             "losses": case.losses,
             "sizes": case.sizes,
@@ -120,12 +122,13 @@ def test_lambda_stays_on_the_simplex_and_those_not_seen_keep_theirs(
             "chance": chance,
             "state": state,
         }
-        state = aggregate(rule, case.received, case.trained, **given).state
-        assert (state >= 0).all()
-        assert state.sum() == pytest.approx(1, abs=1e-9)
+        found = aggregate(rule, case.received, case.trained, **given)
+        state, lambdas = found.state, found.memory
+        assert (lambdas >= 0).all()
+        assert lambdas.sum() == pytest.approx(1, abs=1e-9)
     unseen = ~np.array(returned)
-    np.testing.assert_array_equal(state[unseen], before[unseen])  # pyright: ignore[reportOptionalSubscript]
-    assert state[~unseen].sum() == pytest.approx(before[~unseen].sum(), abs=1e-9)  # pyright: ignore[reportOptionalSubscript]
+    np.testing.assert_array_equal(lambdas[unseen], before[unseen])
+    assert lambdas[~unseen].sum() == pytest.approx(before[~unseen].sum(), abs=1e-9)
 
 
 @given(rounds((4,)), rates, st.sampled_from(["full", "local"]))
@@ -146,7 +149,7 @@ def test_two_rounds_are_the_papers(case: Round, rate: float, form: str):
             expected = fair.afl_local(case.trained, case.losses, lambdas, rate)
         lambdas = expected.lambdas
         np.testing.assert_allclose(found.model, expected.model, atol=1e-8)
-        np.testing.assert_allclose(found.state, expected.lambdas, atol=1e-8)
+        np.testing.assert_allclose(found.memory, expected.lambdas, atol=1e-8)
 
 
 @given(rounds((4,)), rates, chances)
@@ -163,17 +166,15 @@ def test_stochastic_draws_one_client_for_the_model_and_one_for_lambda(
     k, j = (int(c * 4) for c in chance)  # lambda starts equal
     expected = fair.afl_stochastic(case.trained, case.losses, np.ones(4) / 4, rate, k, j)
     np.testing.assert_allclose(found.model, expected.model, atol=1e-8)
-    np.testing.assert_allclose(found.state, expected.lambdas, atol=1e-8)
+    np.testing.assert_allclose(found.memory, expected.lambdas, atol=1e-8)
 
 
 def test_stochastic_draws_in_proportion_to_lambda_and_never_who_has_none():
-    draw, state = np.random.default_rng(0), np.array([0.0, 0.7, 0.3, 0.0])
-    drawn = np.zeros(4)
+    draw, rule = np.random.default_rng(0), AFL(form="stochastic")
+    state, drawn = remembering(rule, np.array([0.0, 0.7, 0.3, 0.0])), np.zeros(4)
     # single precision may round a chance up to 1
     for chance in [(0.0, 0.0), (1.0, 1.0), *draw.random((300, 2))]:
-        drawn += aggregate(
-            AFL(form="stochastic"), np.zeros(2), np.ones((4, 2)), chance=chance, state=state
-        ).weights
+        drawn += aggregate(rule, np.zeros(2), np.ones((4, 2)), chance=chance, state=state).weights
     assert drawn[0] == drawn[3] == 0
     assert drawn[1] / drawn.sum() == pytest.approx(0.7, abs=0.08)  # three standard deviations
 
@@ -183,13 +184,13 @@ def test_a_cohort_whose_lambdas_are_all_0_counts_nobody_and_changes_nothing(form
     """The stochastic form let client 0 count here, whenever it was in the cohort, although its λ
     was 0.
     """
-    state = np.array([0.0, 0.0, 0.3, 0.7])
+    rule, lambdas = AFL(form=form), np.array([0.0, 0.0, 0.3, 0.7])
     for chance in [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)]:
         cohort = {"losses": [1.0, 2.0], "clients": [0, 1], "everyone": np.ones(4), "chance": chance}
-        found = aggregate(AFL(form=form), W, TRAINED[:2], state=state, **cohort)
+        found = aggregate(rule, W, TRAINED[:2], state=remembering(rule, lambdas), **cohort)
         np.testing.assert_array_equal(found.weights, 0)
         np.testing.assert_array_equal(found.model, W)
-        np.testing.assert_array_equal(found.state, state)
+        np.testing.assert_array_equal(found.memory, lambdas)
 
 
 def test_rounds_whose_clients_all_have_lambda_0_are_counted(simulated: Simulated):
@@ -216,7 +217,7 @@ def test_stochastic_counts_only_those_who_returned():
         chance=(0.1, 0.9),
     )
     np.testing.assert_allclose(found.weights, [1, 0, 0, 0])
-    np.testing.assert_allclose(found.state, [0.25 - 0.03, 0.25, 0.25 + 0.03, 0.25])
+    np.testing.assert_allclose(found.memory, [0.25 - 0.03, 0.25, 0.25 + 0.03, 0.25])
 
 
 @FORMS
@@ -225,7 +226,7 @@ def test_equal_losses_leave_lambda_where_it_is(rate: float, form: str):
     sizes = np.array([1, 5, 3, 7])
     start = aggregate(
         AFL(form=form, rate_lambda=0.0), np.zeros(2), np.ones((4, 2)), sizes=sizes
-    ).state
+    ).memory
     if form != "stochastic":  # which sees one loss at a time
         after = aggregate(
             AFL(form=form, rate_lambda=rate),
@@ -233,7 +234,7 @@ def test_equal_losses_leave_lambda_where_it_is(rate: float, form: str):
             np.ones((4, 2)),
             sizes=sizes,
             losses=np.full(4, 1.7),
-        ).state
+        ).memory
         np.testing.assert_allclose(after, start, atol=1e-12)
     expected = sizes / sizes.sum() if form == "local" else np.full(4, 0.25)
     np.testing.assert_allclose(start, expected, atol=1e-12)
@@ -243,7 +244,7 @@ def test_equal_losses_leave_lambda_where_it_is(rate: float, form: str):
 def test_a_single_client_is_plain_descent(form: str):
     found = aggregate(AFL(form=form), W, TRAINED[:1], losses=[3.0])
     np.testing.assert_allclose(found.model, TRAINED[0])
-    np.testing.assert_allclose(found.state, [1.0])
+    np.testing.assert_allclose(found.memory, [1.0])
 
 
 def repeated(rule: AFL, count: int) -> Outcome:
@@ -257,11 +258,15 @@ def repeated(rule: AFL, count: int) -> Outcome:
 @pytest.mark.parametrize("form", ["full", "local"])
 def test_at_a_frozen_model_lambda_ends_at_the_worst_client(form: str):
     found = repeated(AFL(form=form, rate_lambda=0.1), 40)
-    np.testing.assert_allclose(found.state, [0, 1, 0], atol=1e-12)
+    np.testing.assert_allclose(found.memory, [0, 1, 0], atol=1e-12)
     np.testing.assert_allclose(found.model, TRAINED[1], atol=1e-12)
 
 
-def test_a_client_in_two_slots_does_not_push_lambda_off_the_simplex():
+def test_a_client_in_two_slots_counts_twice_and_keeps_the_mass_of_the_slots():
+    """The slots are projected to what they hold together, 3/4. A rule for one client cannot tell
+    that two of them are the same client, so that lambda may sum to less than 1 afterwards; only its
+    shares count.
+    """
     found = aggregate(
         AFL(form="local"),
         W,
@@ -270,9 +275,24 @@ def test_a_client_in_two_slots_does_not_push_lambda_off_the_simplex():
         clients=[0, 1, 1],
         everyone=np.ones(4),
     )
-    assert found.state.sum() == pytest.approx(1)
-    np.testing.assert_array_equal(found.state[2:], 0.25)
-    assert found.weights[1] == found.weights[2] > found.weights[0]
+    np.testing.assert_allclose(found.memory, [0.15, 0.3, 0.25, 0.25])
+    np.testing.assert_allclose(found.weights, [0.2, 0.4, 0.4])
+
+
+def test_the_stochastic_form_draws_and_moves_a_client_in_two_slots_once():
+    found = aggregate(
+        AFL(form="stochastic", rate_lambda=0.01),
+        W,
+        TRAINED[[0, 1, 1]],
+        losses=LOSSES[[0, 1, 1]],
+        clients=[0, 1, 1],
+        everyone=np.ones(4),
+        chance=(0.9, 0.9),
+    )
+    assert found.memory.sum() == pytest.approx(1)
+    # of the two clients that are there, client 1 climbs by 0.01 * 2 * F_1
+    np.testing.assert_allclose(found.memory, [0.25 - 0.02, 0.25 + 0.02, 0.25, 0.25])
+    np.testing.assert_allclose(found.weights, [0, 0.5, 0.5])
 
 
 def test_a_fixed_lambda_is_fedsgd(simulated: Simulated):
@@ -309,6 +329,14 @@ def test_forms_choose_work_and_what_is_served():
     assert algorithm("afl(form=stochastic, max_steps=3)").work.max_steps == 3
     inner = algorithm("afl+server-adam").server
     assert inner.inner.optimiser.kind == "adam"  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+
+
+def test_what_clients_reveal_follows_the_form():
+    assert algorithm("afl").rule.needs == {"loss"}
+    assert algorithm("afl(form=per-domain)").rule.needs == {"loss"}
+    # lambda starts at n_k / n
+    assert algorithm("afl(form=local)").rule.needs == {"loss", "examples"}
+    assert algorithm("afl(form=stochastic)").rule.needs == {"loss", "chance"}
 
 
 def test_a_local_optimiser_goes_with_local_epochs_only():

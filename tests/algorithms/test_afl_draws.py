@@ -19,5 +19,5 @@ def test_a_chance_at_the_border_of_two_clients_draws_the_second(chance: float, d
     )
     assert found.weights.tolist() == [float(k == drawn) for k in range(4)]
     np.testing.assert_allclose(
-        found.state, [0.25 + (0.03 if k == drawn else -0.01) for k in range(4)], atol=1e-12
+        found.memory, [0.25 + (0.03 if k == drawn else -0.01) for k in range(4)], atol=1e-12
     )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from evenly.algorithms import FedAvg, algorithm
 from evenly.algorithms.fairfed import METRICS, FairFed
 from evenly.data.federation import Census
-from tests.aggregation import Outcome, Round, aggregate, grouped_rounds
+from tests.aggregation import Outcome, Round, aggregate, grouped_rounds, remembering
 from tests.oracles import groups
 
 EVERY = pytest.mark.parametrize("metric", METRICS)
@@ -52,8 +52,8 @@ def test_the_tables_are_those_of_the_worked_example():
 def test_worked_examples(beta: float, raw: list, weights: list):
     found = example(FairFed(beta=beta))
     np.testing.assert_allclose(found.weights, weights, atol=1e-8)
-    np.testing.assert_allclose(found.state.raw, raw, atol=1e-8)
-    assert found.state.fallbacks == 1
+    np.testing.assert_allclose(found.memory, raw, atol=1e-8)
+    assert found.public.fallbacks == 1
     np.testing.assert_allclose(
         groups.fairfed(SIZES / 400, DELTA, SIZES, beta)[0], weights, atol=1e-8
     )
@@ -63,7 +63,7 @@ def test_weights_move_on_from_where_they_were():
     rule = FairFed(beta=1.0)
     twice = example(rule, state=example(rule).state)
     np.testing.assert_allclose(twice.weights, [0.2555555556, 0.0555555556, 0.6888888889], atol=1e-8)
-    assert twice.state.fallbacks == 2
+    assert twice.public.fallbacks == 2
 
 
 @pytest.mark.parametrize("form", ["additive", "exponential"])
@@ -72,7 +72,7 @@ def test_gaps_can_be_measured_on_rows_that_are_held_out(form: str):
     assert held_out.needs == {"valid_table", "examples"}
     found = aggregate(held_out, np.zeros(2), np.ones((3, 2)), sizes=SIZES, valid_tables=TABLES)
     np.testing.assert_array_equal(found.weights, example(trained).weights)
-    assert found.state.fallbacks == 1
+    assert found.public.fallbacks == 1
 
 
 def test_counts_that_a_cap_has_cut_below_one_are_still_rates():
@@ -95,9 +95,9 @@ def test_who_holds_nothing_out_counts_as_an_average_client():
     )
     weights, raw = groups.fairfed(sizes / 500, delta, sizes, 1.0)
     np.testing.assert_allclose(found.weights, weights, atol=1e-9)
-    assert found.state.raw[3] == pytest.approx(raw[3]) == 0.2  # where it was
+    assert found.memory[3] == pytest.approx(raw[3]) == 0.2  # where it was
     # accuracy stood in for the third, for the fourth nothing did
-    assert found.state.fallbacks == fell == 1
+    assert found.public.fallbacks == fell == 1
     nobody = aggregate(
         FairFed(measured_on="valid"),
         np.zeros(2),
@@ -111,8 +111,8 @@ def test_who_holds_nothing_out_counts_as_an_average_client():
 def test_the_exponential_form_of_the_worked_example():
     found = example(FairFed(form="exponential"))
     np.testing.assert_allclose(found.weights, [0.2440907894, 0.2208624796, 0.5350467310], atol=1e-8)
-    np.testing.assert_allclose(found.state.raw, SIZES / 400, err_msg="it has no memory")
-    assert found.state.fallbacks == 1
+    assert found.memory == (), "it has no memory"
+    assert found.public.fallbacks == 1
 
 
 @EVERY
@@ -133,8 +133,8 @@ def test_weights_are_the_papers_in_two_rounds(case: Round, beta: float, clamp: b
         expected, raw = groups.fairfed(raw, delta, case.sizes, beta, clamp)
         state, fallbacks = found.state, fallbacks + fell
         np.testing.assert_allclose(found.weights, expected, atol=1e-8)
-        np.testing.assert_allclose(state.raw, raw, atol=1e-10)
-        assert state.fallbacks == fallbacks
+        np.testing.assert_allclose(found.memory, raw, atol=1e-10)
+        assert found.public.fallbacks == fallbacks
 
 
 @EVERY
@@ -160,7 +160,7 @@ def test_beta_zero_is_fedavg(case: Round, weights: str, form: str):
 def test_clients_that_are_alike_keep_their_weights(case: Round, beta: float, metric: str):
     alike = case._replace(tables=np.repeat(case.tables[:1], 4, axis=0))
     np.testing.assert_allclose(
-        alike.apply(FairFed(metric=metric, beta=beta)).state.raw,
+        alike.apply(FairFed(metric=metric, beta=beta)).memory,
         case.sizes / case.sizes.sum(),
         atol=1e-12,
     )
@@ -168,8 +168,8 @@ def test_clients_that_are_alike_keep_their_weights(case: Round, beta: float, met
 
 @given(grouped_rounds((4,)), betas)
 def test_the_sum_is_kept_without_the_clamp_and_never_falls_with_it(case: Round, beta: float):
-    assert case.apply(FairFed(beta=beta, clamp=False)).state.raw.sum() == pytest.approx(1)
-    assert case.apply(FairFed(beta=beta)).state.raw.sum() >= 1 - 1e-12
+    assert case.apply(FairFed(beta=beta, clamp=False)).memory.sum() == pytest.approx(1)
+    assert case.apply(FairFed(beta=beta)).memory.sum() >= 1 - 1e-12
 
 
 @EVERY
@@ -186,7 +186,7 @@ def test_it_does_not_matter_which_group_is_called_unprivileged(
 def test_a_client_alone_keeps_its_weight(case: Round, beta: float):
     found = case._replace(everyone=np.array([case.sizes[0], 7])).apply(FairFed(beta=beta))
     np.testing.assert_allclose(found.weights, [1.0])
-    np.testing.assert_allclose(found.state.raw, np.array([case.sizes[0], 7]) / (case.sizes[0] + 7))
+    np.testing.assert_allclose(found.memory, np.array([case.sizes[0], 7]) / (case.sizes[0] + 7))
 
 
 @given(grouped_rounds((4,)), st.integers(0, 15), betas)
@@ -194,12 +194,14 @@ def test_who_is_not_in_the_round_keeps_its_weight(case: Round, mask: int, beta: 
     returned = np.array([bool(mask >> k & 1) for k in range(4)])
     found = case.apply(FairFed(beta=beta), returned=returned)
     np.testing.assert_allclose(
-        found.state.raw[~returned], (case.sizes / case.sizes.sum())[~returned], rtol=1e-15
+        found.memory[~returned], (case.sizes / case.sizes.sum())[~returned], rtol=1e-15
     )
     if returned.any():
-        assert found.state.fallbacks == groups.distances(case.tables[returned], "eod", LOW, GOOD)[1]
+        assert (
+            found.public.fallbacks == groups.distances(case.tables[returned], "eod", LOW, GOOD)[1]
+        )
     else:
-        assert found.state.fallbacks == 0
+        assert found.public.fallbacks == 0
 
 
 def test_a_client_that_is_also_in_a_slot_that_does_not_count_is_written_once():
@@ -210,41 +212,39 @@ def test_a_client_that_is_also_in_a_slot_that_does_not_count_is_written_once():
         FairFed(), np.zeros(2), np.ones((4, 2)), sizes=SIZES[rows], tables=TABLES[rows],
         clients=rows, everyone=SIZES, returned=[True, True, True, False],
     )  # fmt: skip
-    np.testing.assert_allclose(
-        found.state.raw, [0.2527777778, 0.1527777778, 0.5944444444], atol=1e-8
-    )
+    np.testing.assert_allclose(found.memory, [0.2527777778, 0.1527777778, 0.5944444444], atol=1e-8)
 
 
 def test_if_everyones_gap_is_undefined_accuracy_decides_for_all():
     tables = np.zeros((2, 2, 2, 2))
     tables[0, 0, 0], tables[1, 1, 0] = [8, 2], [6, 4]  # nobody has the favourable label
     found = aggregate(FairFed(), np.zeros(1), np.ones((2, 1)), sizes=[10, 10], tables=tables)
-    assert found.state.fallbacks == 2
+    assert found.public.fallbacks == 2
     np.testing.assert_allclose(found.weights, [0.5, 0.5], err_msg="both are 0.1 away from 0.7")
 
 
 def test_if_all_weights_are_gone_sizes_decide_and_a_client_can_come_back():
     rule = FairFed(beta=1.0)
-    state = example(rule).state._replace(raw=np.array([0.0, 0.0, 0.0]))
+    state = remembering(rule, np.zeros(3))
     # Clients nearer than the mean gain; the one that is further away has nothing to lose.
     back = example(rule, state=state)
-    assert back.state.raw[1] == 0
-    assert back.state.raw[0] > 0
+    assert back.memory[1] == 0
+    assert back.memory[0] > 0
     nothing = example(FairFed(beta=0.0), state=state)
     np.testing.assert_allclose(nothing.weights, SIZES / 400)
 
 
 def test_without_the_clamp_a_sum_that_is_not_positive_leaves_the_round_to_sizes():
-    state = example(FairFed()).state._replace(raw=np.array([-0.3, 0.1, 0.1]))
-    found = example(FairFed(beta=0.0, clamp=False), state=state)
+    rule = FairFed(beta=0.0, clamp=False)
+    found = example(rule, state=remembering(rule, np.array([-0.3, 0.1, 0.1])))
     np.testing.assert_allclose(found.weights, SIZES / 400)
-    np.testing.assert_allclose(found.state.raw, [-0.3, 0.1, 0.1])
+    np.testing.assert_allclose(found.memory, [-0.3, 0.1, 0.1])
 
 
 def test_normalised_weights_can_be_carried_instead():
     found = example(FairFed(beta=5.0, carry="normalised"))
-    np.testing.assert_allclose(found.state.raw, [0.2134831461, 0, 0.7865168539], atol=1e-8)
-    np.testing.assert_array_equal(found.state.raw, found.weights)
+    np.testing.assert_allclose(found.memory, [0.2134831461, 0, 0.7865168539], atol=1e-8)
+    np.testing.assert_array_equal(found.memory, found.weights)
 
 
 def test_several_groups_and_labels_are_two_sides_and_one_favourable_label():

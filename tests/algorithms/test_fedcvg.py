@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from evenly.algorithms import FedAvg, algorithm
 from evenly.algorithms.fedcvg import FedCvg
-from evenly.types import Signals
-from tests.aggregation import Round, aggregate, grouped_rounds
+from tests.aggregation import Round, aggregate, grouped_rounds, single_round
 from tests.oracles import groups
 
 tilts = st.one_of(st.sampled_from([0.0001, 0.001, 0.01]), st.floats(0, 0.1))
@@ -67,11 +66,9 @@ def test_counts_of_any_size_are_finite_and_the_largest_takes_it_all():
         jnp.array([20_000.0, 30_000.0, 10_000.0]),
         jnp.array([16_000.0, 1_000.0, 200.0]),
     )
-    signals = Signals(
-        client=jnp.arange(3), returned=jnp.ones(3, bool), examples=rows, unprivileged=unprivileged
+    weights, _ = single_round(
+        FedCvg(alpha=0.01), np.ones((3, 1)), examples=rows, unprivileged=unprivileged
     )
-    weights, _ = FedCvg(alpha=0.01).weigh((), signals)
-    assert weights.dtype == jnp.float32
     np.testing.assert_allclose(weights, [1, 0, 0], atol=1e-12)
 
 

@@ -63,7 +63,7 @@ def test_a_round_of_two_of_three_clients():
     assert literal.weights.sum() == pytest.approx(0.8333333333)
     ours = aggregate(FedCvgRatio(start="size"), np.zeros(2), np.ones((2, 2)), **options)
     np.testing.assert_allclose(ours.weights, [0.4357142857, 0.5642857143], atol=1e-8)
-    np.testing.assert_allclose(ours.state.weight, [*literal.weights, 1 / 3], atol=1e-8)
+    np.testing.assert_allclose(ours.memory.weight, [*literal.weights, 1 / 3], atol=1e-8)
 
 
 def test_without_renormalising_the_model_is_the_sum_that_the_thesis_prints():
@@ -178,8 +178,8 @@ def test_weights_are_remembered_as_the_paper_says(
         np.testing.assert_allclose(
             found.weights[here], weight[here] / weight[here].sum(), atol=1e-9
         )
-        np.testing.assert_array_equal(state.seen, seen)
-        np.testing.assert_allclose(state.weight[seen], weight[seen], atol=1e-10)
+        np.testing.assert_array_equal(found.memory.known, seen)
+        np.testing.assert_allclose(found.memory.weight[seen], weight[seen], atol=1e-10)
 
 
 @pytest.mark.parametrize("weights", ["size", "equal"])
@@ -213,7 +213,8 @@ def test_memory_one_freezes_a_client_at_its_first_weight():
     rule = FedCvgRatio(memory=1.0)
     first = example(rule)
     np.testing.assert_array_equal(
-        example(rule, np.array([900, 10, 330]), state=first.state).state.weight, first.state.weight
+        example(rule, np.array([900, 10, 330]), state=first.state).memory.weight,
+        first.memory.weight,
     )
 
 
@@ -256,7 +257,7 @@ def test_a_client_without_rows_does_not_count():
     )
     assert found.weights[0] == 0
     assert found.weights.sum() == pytest.approx(1)
-    np.testing.assert_array_equal(found.state.seen, [False, True, True])
+    np.testing.assert_array_equal(found.memory.known, [False, True, True])
 
 
 @pytest.mark.parametrize(

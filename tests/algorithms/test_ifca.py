@@ -11,8 +11,8 @@ from evenly.models import MLP, Softmax
 from evenly.parts.client_groups import drawn_groups
 from evenly.records import replace
 from evenly.simulate import simulate
-from evenly.types import Effort, Seeds, Signals, Trace
-from tests.aggregation import SIZES, TRAINED, W
+from evenly.types import Seeds, Trace
+from tests.aggregation import SIZES, TRAINED, W, single_round
 from tests.oracles import client, server
 from tests.oracles.run import visits
 from tests.simulations import Simulated, flat
@@ -114,20 +114,14 @@ def test_lanes_and_several_runs_change_nothing(simulated: Simulated):
 
 def test_each_cluster_is_the_mean_of_its_members_and_an_empty_one_stays():
     rule = algorithm("ifca(groups=3)+full").rule
-    signals = Signals(
-        client=np.arange(3),
-        returned=np.array([True, True, True]),
-        examples=SIZES,
-        choice=np.array([2, 0, 2]),
+    weights, change = single_round(
+        rule, TRAINED - W, examples=SIZES.astype(np.float32), choice=np.array([2, 0, 2])
     )
-    weights, _ = rule.weigh((), signals)
-    np.testing.assert_allclose(weights, [[0, 1, 0], [0, 0, 0], [10 / 70, 0, 60 / 70]], rtol=1e-6)
-    total, _ = rule.step((), signals, Effort(), np.asarray(weights) @ (TRAINED - W))
-    moved = W + total
+    np.testing.assert_allclose(weights.T, [[0, 1, 0], [0, 0, 0], [10 / 70, 0, 60 / 70]], rtol=1e-6)
     np.testing.assert_allclose(
-        moved, [TRAINED[1], W, (10 * TRAINED[0] + 60 * TRAINED[2]) / 70], rtol=1e-6
+        W + change, [TRAINED[1], W, (10 * TRAINED[0] + 60 * TRAINED[2]) / 70], rtol=1e-6
     )
-    assert rule.init(Census(SIZES, np.ones((3, 1, 2), int))) == ()
+    assert rule.begin(Census(SIZES, np.ones((3, 1, 2), int))) == ()
 
 
 def test_settings_and_mistakes(tiny: Federation):

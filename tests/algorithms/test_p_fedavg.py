@@ -180,6 +180,8 @@ def test_ratio_one_and_difference_zero_are_fedavg(case: Round):
     for rule in (
         PFedAvg(family="geometric", ratio=1.0),
         PFedAvg(family="arithmetic", first=3.0, difference=0.0),
+        PFedAvg(family="geometric", ratio=1.0, bins=5),
+        PFedAvg(family="arithmetic", first=3.0, difference=0.0, bins=5),
     ):
         np.testing.assert_allclose(case.apply(rule).weights, plain.weights, atol=1e-15)
         np.testing.assert_allclose(case.apply(rule).model, plain.model, atol=1e-12)
@@ -221,7 +223,39 @@ def test_ratio_one_is_fedavg_over_a_run(simulated: Simulated):
     np.testing.assert_allclose(flat(one.model), flat(plain.model), atol=1e-6)
 
 
+def test_exact_ranks_are_for_servers_that_see_every_loss_and_bins_for_sums():
+    assert algorithm("p-fedavg").rule.whole_cohort
+    assert algorithm("p-fedavg").rule.stages == 0
+    summed = algorithm("p-fedavg(bins=64)").rule
+    assert (summed.whole_cohort, summed.stages) == ("", 1)
+
+
+@EVERY
+def test_bins_are_exact_over_a_run_of_clients_that_differ(simulated: Simulated, family: str):
+    exact = simulated(f"p-fedavg(family={family})", 3)
+    summed = simulated(f"p-fedavg(family={family}, bins=4096)", 3)
+    np.testing.assert_allclose(summed.weights, exact.weights, atol=1e-6)
+    np.testing.assert_allclose(flat(summed.model), flat(exact.model), atol=1e-5)
+
+
+@EVERY
+def test_bins_do_not_lose_clients_whose_losses_were_all_equal(family: str):
+    """At a model that starts at zero all losses are equal. Edges at quantiles alone then left all
+    clients of the next round in one bin.
+    """
+    rule, state, draw = PFedAvg(family=family, bins=4096), None, np.random.default_rng(0)
+    trained = np.ones((20, 2))
+    for t in range(4):
+        losses = np.full(20, 2.3) if t == 0 else 2.3 * 0.9**t * np.exp(0.2 * draw.normal(size=20))
+        found = aggregate(rule, np.zeros(2), trained, losses=losses, state=state)
+        state = found.state
+        expected = fair.p_fedavg(trained, losses, family).lambdas
+        assert np.abs(found.weights - expected).sum() < 0.02
+
+
 def test_what_clients_reveal_follows_the_settings():
+    assert algorithm("p-fedavg(bins=9)").rule.needs == {"loss"}
+    assert algorithm("p-fedavg(bins=9, sort_key=n)").rule.needs == {"examples"}
     assert algorithm("p-fedavg").rule.needs == {"loss"}
     assert algorithm("p-fedavg(sort_key=n)").rule.needs == {"examples"}
     assert algorithm("p-fedavg(weights=size)+uniform").rule.needs == {"examples", "loss"}
@@ -238,6 +272,12 @@ def test_what_clients_reveal_follows_the_settings():
         ("p-fedavg(ratio=1.5)", r"ratio must be above 0 and at most 1, got 1\.5\. Meaning: .*"),
         ("p-fedavg(first=0)", r"first must be above 0, got 0\. Meaning: .*"),
         ("p-fedavg(sort_key=size)", r"sort_key must be 'loss' or 'n', got 'size'\."),
+        ("p-fedavg(bins=1)", r"bins must be 0 or at least 2, got 1\."),
+        ("p-fedavg(bins=-4)", r"bins must be a whole number of at least 0, got -4\. Meaning: .*"),
+        (
+            "p-fedavg(bins=9, ties=order)",
+            r"clients in a bin share the mean of their weights; with bins, leave ties out\.",
+        ),
         ("p-fedavg(ties=first)", r"ties must be 'share' or 'order', got 'first'\."),
         ("p-fedavg(weights=big)", r"weights must be 'size' or 'equal', got 'big'\."),
     ],

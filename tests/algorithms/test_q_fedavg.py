@@ -5,8 +5,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from evenly.algorithms import FedAvg, QFedAvg, algorithm
-from evenly.types import Effort, Signals
-from tests.aggregation import LOSSES, TRAINED, L, Round, W, aggregate, powers, rates, rounds
+from tests.aggregation import (
+    LOSSES,
+    TRAINED,
+    L,
+    Round,
+    W,
+    aggregate,
+    powers,
+    rates,
+    rounds,
+    single_round,
+)
 from tests.oracles import server
 
 GUARD = 1e-10  # what the authors' code, and ours, adds to every loss
@@ -156,12 +166,7 @@ def test_more_q_gives_the_worst_client_no_less(case: Round, q: float, more: floa
 def single_precision(
     rule: QFedAvg, vectors: np.ndarray, losses: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    vectors, losses = jnp.asarray(vectors, jnp.float32), jnp.asarray(losses, jnp.float32)  # pyright: ignore[reportAssignmentType]
-    signals = Signals(client=None, returned=jnp.ones(len(losses), bool), examples=None, loss=losses)
-    weights, _ = rule.weigh((), signals)
-    assert weights.dtype == jnp.float32
-    change, _ = rule.step((), signals, Effort((vectors**2).sum(1)), weights @ vectors)
-    return np.asarray(weights), np.asarray(change)
+    return single_round(rule, vectors, loss=jnp.asarray(losses, jnp.float32))
 
 
 @pytest.mark.parametrize("q", [0.0, 0.001, 0.5, 0.999, 1.0, 2.0])

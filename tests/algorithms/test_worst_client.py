@@ -27,7 +27,8 @@ ROUNDS = 40  # at a model that does not move; only AFL needs more than one
 def test_in_the_limit_all_weight_is_on_the_worst_client(rule: Rule):
     state, weights = None, np.zeros(3)
     for _ in range(ROUNDS):
-        _, weights, state = aggregate(rule, W, TRAINED, losses=LOSSES, sizes=SIZES, state=state)
+        found = aggregate(rule, W, TRAINED, losses=LOSSES, sizes=SIZES, state=state)
+        weights, state = found.weights, found.state
     np.testing.assert_allclose(weights, [0, 1, 0], atol=1e-10)
 
 

@@ -2,9 +2,12 @@
 line.
 """
 
+import ast
 import dataclasses
 import inspect
 import re
+import statistics
+import textwrap
 from typing import Any
 
 import jax
@@ -22,7 +25,8 @@ from evenly.records import replace
 from evenly.simulate import simulate
 from evenly.simulate.program import compiled
 from evenly.simulate.training import inner_products
-from evenly.types import Algorithm, Effort, Rule, Seeds, Select, Several, Signals, Work
+from evenly.types import Algorithm, Own, Rule, Seeds, Select, Signals, Work
+from tests.aggregation import Played, play, start
 from tests.simulations import COHORT, COMMON, Simulated, same_bits, task_for
 
 EVERY = pytest.mark.parametrize("name", METHODS)
@@ -35,7 +39,10 @@ FORMS = [
     "propfair(huber=true)", "fairfed(metric=spd)", "fairfed(metric=accuracy)",
     "fairfed(measured_on=valid)", "e2fl(groups=2, inference=one-shot)", "ifca(weights=equal)",
     "fairfed(form=exponential)", "fairfed(carry=normalised)", "fedcvg-ratio(start=size)",
-    "fedcvg-ratio(start=size, renormalise=false)",
+    "fedcvg-ratio(start=size, renormalise=false)", "fairfed(clamp=false)",
+    "fairfed(form=exponential, measured_on=valid)", "p-fedavg(bins=8)",
+    "p-fedavg(bins=8, family=harmonic)", "p-fedavg(bins=8, family=geometric)",
+    "p-fedavg(bins=8, sort_key=n)",
 ]  # fmt: skip
 EVERY_FORM = pytest.mark.parametrize("name", [*METHODS, *FORMS])
 # Rules are tried on cohorts of four clients in some of three groups; where there is no federation,
@@ -47,6 +54,7 @@ ANOTHER_SUM = {
     "fedsgd(q=1)", "term(form=authors)", "fedmgda", "fedmgda(weights=equal, epsilon=1)",
     "fedcvg-ratio(start=size, renormalise=false)",
 }  # fmt: skip
+MAY_BE_NEGATIVE = {"fairfed(clamp=false)"}  # and its docstring says so
 # Where a number has an effect only in one form of the method.
 IN_FORM = {
     ("p-fedavg", "ratio"): {"family": "geometric"},
@@ -84,10 +92,11 @@ VECTORS = {
 }
 SIGNALS = SIGNALS._replace(
     gram=inner_products(jax.tree.map(lambda leaf: leaf[..., None], VECTORS), -1)[..., 0],
+    square_norm=jax.vmap(trees.square_norm)(VECTORS),
     chance=jnp.array([0.4, 0.7]),
 )
-EFFORT = Effort(square_norm=jax.vmap(trees.square_norm)(VECTORS))
-ALWAYS = {"client", "returned"}  # what the server knows without being told
+# what the server knows without being told, and what the client keeps for itself
+ALWAYS = {"client", "returned", "memory"}
 
 
 NOTHING_SHARED = {"local"}  # nobody counts for anybody else, and nothing is sent
@@ -105,14 +114,14 @@ def picked(signals: Signals, index: Any) -> Signals:
     return few._replace(gram=signals.gram[np.ix_(index, index)], chance=signals.chance)
 
 
-def applied(
-    rule: Rule, signals: Signals = SIGNALS, effort: Effort = EFFORT
-) -> tuple[np.ndarray, Any]:
-    """The weights and the change of one round."""
-    weights, state = rule.weigh(rule.init(CENSUS), signals)
-    total = jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), VECTORS)
-    change, _ = rule.step(state, signals, effort, total)
-    return np.asarray(weights), change
+def applied(rule: Rule, signals: Signals = SIGNALS, vectors: Any = VECTORS) -> Played:
+    """The first round."""
+    return play(rule, start(rule, CENSUS), signals, vectors)
+
+
+def coefficients(played: Played) -> np.ndarray:
+    """[K], with several models [K, models]."""
+    return np.asarray(played.summed.coefficients)
 
 
 def assert_close(a: Any, b: Any, tolerance: float = 1e-6) -> None:
@@ -139,27 +148,21 @@ def test_it_builds_with_its_defaults(name: str):
 def test_a_needed_signal_cannot_be_left_out(name: str, select: Select):
     for member in variant(name, select).members:
         for signal in member.rule.needs:
-            assert signal in Signals._fields + Effort._fields
+            assert signal in Signals._fields
             # Refused in one way or another: what matters is that no weights come out.
-            if signal in Effort._fields:
-                with pytest.raises((TypeError, ValueError, AttributeError)):
-                    applied(member.rule, effort=EFFORT._replace(**{signal: None}))
-            else:
-                with pytest.raises((TypeError, ValueError, AttributeError)):
-                    applied(member.rule, SIGNALS._replace(**{signal: None}))
+            with pytest.raises((TypeError, ValueError, AttributeError)):
+                applied(member.rule, SIGNALS._replace(**{signal: None}))
 
 
 @EVERY_FORM
 @SAMPLED
 def test_a_signal_that_is_not_needed_changes_nothing(name: str, select: Select):
     for member in variant(name, select).members:
-        unneeded = set(Signals._fields + Effort._fields) - member.rule.needs - ALWAYS
-        signals = SIGNALS._replace(**{s: None for s in unneeded if s in Signals._fields})
-        effort = EFFORT._replace(**{s: None for s in unneeded if s in Effort._fields})
-        weights, change = applied(member.rule)
-        without, changed = applied(member.rule, signals, effort)
-        np.testing.assert_array_equal(weights, without)
-        assert_close(change, changed, 0)
+        unneeded = set(Signals._fields) - member.rule.needs - ALWAYS
+        expected = applied(member.rule)
+        found = applied(member.rule, SIGNALS._replace(**dict.fromkeys(unneeded)))
+        np.testing.assert_array_equal(coefficients(found), coefficients(expected))
+        assert_close((found.change, found.state), (expected.change, expected.state), 0)
 
 
 @EVERY_FORM
@@ -168,9 +171,14 @@ def test_permuting_clients_permutes_weights(name: str, select: Select):
     order = np.array([2, 0, 3, 1])
     shuffled = picked(SIGNALS, order)
     for member in variant(name, select).members:
-        weights, _ = member.rule.weigh(member.rule.init(CENSUS), SIGNALS)
-        permuted, _ = member.rule.weigh(member.rule.init(CENSUS), shuffled)
-        np.testing.assert_allclose(permuted, weights[..., order], rtol=1e-5, atol=1e-7)
+        found, expected = (
+            applied(member.rule, shuffled, trees.take(VECTORS, order)),
+            applied(member.rule),
+        )
+        np.testing.assert_allclose(
+            coefficients(found), coefficients(expected)[order], rtol=1e-5, atol=1e-7
+        )
+        assert_close((found.change, found.state), (expected.change, expected.state), 1e-5)
 
 
 @EVERY_FORM
@@ -179,28 +187,90 @@ def test_a_dropped_client_equals_absence(name: str, select: Select):
     gone = jnp.array([True, False, True, True])
     stayed = np.flatnonzero(gone)
     for member in variant(name, select).members:
-        masked, change = applied(member.rule, SIGNALS._replace(returned=gone))
-        assert not masked[..., 1].any()
-        signals, effort = picked(SIGNALS, stayed), jax.tree.map(lambda leaf: leaf[stayed], EFFORT)
-        weights, state = member.rule.weigh(member.rule.init(CENSUS), signals)
-        np.testing.assert_allclose(masked[..., stayed], weights, rtol=1e-5, atol=1e-7)
-        total = jax.tree.map(lambda leaf, w=weights: jnp.tensordot(w, leaf[stayed], 1), VECTORS)
-        assert_close(change, member.rule.step(state, signals, effort, total)[0])
+        masked = applied(member.rule, SIGNALS._replace(returned=gone))
+        assert not coefficients(masked)[1].any()
+        absent = applied(member.rule, picked(SIGNALS, stayed), trees.take(VECTORS, stayed))
+        np.testing.assert_allclose(
+            coefficients(masked)[stayed], coefficients(absent), rtol=1e-5, atol=1e-7
+        )
+        assert_close((masked.change, masked.state), (absent.change, absent.state))
 
 
 @EVERY_FORM
 @SAMPLED
 def test_weights_are_finite_not_negative_and_zero_when_nobody_returned(name: str, select: Select):
     for member in variant(name, select).members:
-        weights, change = applied(member.rule)
-        assert (weights >= 0).all()
+        found = applied(member.rule)
+        weights = coefficients(found)
+        assert (weights >= 0).all() or name in MAY_BE_NEGATIVE
         assert np.isfinite(weights).all()
         assert weights.any() == (name not in NOTHING_SHARED)
         assert name in ANOTHER_SUM | NOTHING_SHARED or abs(weights.sum() - 1) < 1e-6
-        assert bool(trees.all_finite(change))
-        nobody, nothing = applied(member.rule, SIGNALS._replace(returned=jnp.zeros(K, bool)))
-        assert not nobody.any()
-        assert all(not leaf.any() for leaf in jax.tree.leaves(nothing))
+        assert bool(trees.all_finite(found.change))
+        assert bool(trees.all_finite(found.state))
+        nobody = applied(member.rule, SIGNALS._replace(returned=jnp.zeros(K, bool)))
+        assert not coefficients(nobody).any()
+        assert all(not leaf.any() for leaf in jax.tree.leaves(nobody.change))
+
+
+@EVERY_FORM
+@SAMPLED
+def test_what_a_client_keeps_has_the_form_of_what_it_starts_with(name: str, select: Select):
+    """Otherwise memories could not be stored by client."""
+    for member in variant(name, select).members:
+        rule = member.rule
+        first = start(rule, CENSUS).memory.value
+        kept = applied(rule).summed.memory
+        assert jax.tree.structure(kept) == jax.tree.structure(first)
+        for one, other in zip(jax.tree.leaves(kept), jax.tree.leaves(first), strict=True):
+            assert (one.shape[1:], one.dtype) == (other.shape[1:], other.dtype)
+
+
+@EVERY_FORM
+def test_only_few_rules_see_a_whole_cohort_and_they_say_why(name: str):
+    rule = variant(name).members[0].rule
+    whole = (
+        name.startswith("fedmgda")
+        or (name.startswith("p-fedavg") and "bins" not in name)
+        or name in {"afl(form=stochastic)", "term(form=authors)"}
+    )
+    assert bool(rule.whole_cohort) == whole
+    if whole:
+        assert rule.stages == 0
+        assert re.fullmatch(r"[a-z].{30,}[a-z]", rule.whole_cohort), "a clause, without a full stop"
+        assert type(rule).weigh_cohort is not Rule.weigh_cohort
+    else:
+        assert {"gram", "chance"}.isdisjoint(rule.needs), "what no client knows about itself"
+        assert rule.needs <= set(Own._fields)
+
+
+def lines_of(function: Any) -> int:
+    """Lines of the statements of a function, without its docstring, comments and blank lines."""
+    source = textwrap.dedent(inspect.getsource(function))
+    (parsed,) = ast.parse(source).body
+    assert isinstance(parsed, ast.FunctionDef)
+    body = parsed.body[1:] if ast.get_docstring(parsed) is not None else parsed.body
+    code = [line.partition("#")[0].strip() for line in source.splitlines()]
+    return sum(
+        bool(code[at])
+        for statement in body
+        for at in range(statement.lineno - 1, statement.end_lineno or 0)
+    )
+
+
+def test_a_rule_is_short():
+    """A method's own part of a round fits on few lines: half of the rules need at most ten."""
+    lengths = {
+        rule.__name__: sum(
+            lines_of(vars(rule)[part])
+            for part in ("weigh", "weigh_cohort", "step")
+            if part in vars(rule)
+        )
+        for rule in {method.rule for method in METHODS.values()}
+    }
+    assert len(lengths) == 15
+    assert statistics.median(lengths.values()) <= 10, lengths
+    assert all(lengths.values())
 
 
 def with_leaf(algorithm: Algorithm, setting: str, factor: float) -> Algorithm:
@@ -254,10 +324,10 @@ def test_leaves_can_be_stacked_and_vmapped(name: str):
         local = jax.lax.fori_loop(
             0, 2, lambda _, local: work.step(task, received, local, batch), start
         )
-        weights, state = rule.weigh(rule.init(CENSUS), SIGNALS)
-        total = jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), VECTORS)
+        played = applied(rule)
         # a number may act on the next round
-        return weights, rule.step(state, SIGNALS, EFFORT, total), work.finish(task, received, local)
+        after = played.summed.coefficients, played.change, played.state
+        return after, work.finish(task, received, local)
 
     by_itself, together = jax.jit(one_round), jax.jit(jax.vmap(one_round))
     for setting in swept(name):
@@ -300,7 +370,7 @@ def test_three_rounds_are_finite_and_the_same_bits_twice(name: str, simulated: S
         else:
             assert one.upload > 0
             assert one.download > 0
-            assert one.upload >= one.download or isinstance(member.rule, Several)
+            assert one.upload >= one.download or member.rule.groups is not None
 
 
 @EVERY

@@ -20,7 +20,7 @@ def federation() -> Federation:
     "unprivileged, words",
     [
         ((1,), "sex=F, race=b"),
-        ((1, 2), "sex=F, race=b, sex=M, race=a"),
+        ((1, 2), "sex=F, race=b; sex=M, race=a"),
         ((0, 1, 2), "3 groups"),
         ((2, 3), "sex=M (compared here), race=a"),
     ],

@@ -10,13 +10,15 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
 
+from evenly import round as evenly_round
 from evenly import trees
 from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.parts.ranking import ballot
 from evenly.parts.sampling import Full
-from evenly.types import Algorithm, Effort, RowRule, Seeds, Signals, Task, Tree
+from evenly.round import Memory
+from evenly.types import Algorithm, RowRule, Rule, Seeds, Signals, Task, Tree
 
 
 class Room:
@@ -78,15 +80,13 @@ def plain_rounds(
     assert isinstance(method.select, Full)
     census = federation.census()
     model = method.task(task, Seeds()).init(jax.random.key(0)) if model is None else model
-    state, server = (
-        method.rule.init(census),
-        None if method.server is None else method.server.init(model),
-    )
+    rule, public, memory = method.rule, method.rule.begin(census), None
+    server = None if method.server is None else method.server.init(model)
     everyone, form = range(federation.clients), jax.eval_shape(lambda: model)
     for t in range(1, rounds + 1):
         told: dict[str, Any] = {}
         if isinstance(method.rule, RowRule):
-            wire.put(told, wire.ROW_WEIGHTS, method.rule.row_weights(state))
+            wire.put(told, wire.ROW_WEIGHTS, method.rule.row_weights(public))
         replies = [
             room.ask(k, "train", wire.to_arrays(model), config(notation, t, k, **told))
             for k in everyone
@@ -103,16 +103,28 @@ def plain_rounds(
             examples=census.examples,
             **{need: np.stack(values) for need, values in said.items() if values[0] is not None},
         )  # fmt: skip
-        coefficients, state = method.rule.weigh(state, signals)
-        total = _summed(np.asarray(coefficients), vectors)
-        norms = np.array([trees.square_norm(vector) for vector in vectors])
-        change, state = method.rule.step(state, signals, Effort(norms), total)
+        # before the first round nobody remembers anything
+        memory = memory or Memory(np.zeros(federation.clients, bool), _first(rule, public, signals))
+        signals = evenly_round.recall(rule, public, signals, memory)
+        weighing = evenly_round.weigh(rule, public, signals)
+        total = _summed(np.asarray(weighing.weight), vectors)
+        signals = signals._replace(
+            square_norm=np.array([trees.square_norm(vector) for vector in vectors])
+        )
+        summed = evenly_round.sum_up(rule, public, weighing, signals)
+        change, public = evenly_round.step(rule, public, summed, total)
+        memory = Memory(np.ones(federation.clients, bool), summed.memory)
         model, server = (
             (trees.add(model, change), None)
             if method.server is None
             else method.server.update(change, server, model)
         )
     return model
+
+
+def _first(rule: Rule, public: Tree, signals: Signals) -> Tree:
+    """What each client remembers before it takes part."""
+    return jax.vmap(lambda own: rule.remember(public, own))(signals.own)
 
 
 def _vector(method: Algorithm, sent: Tree, received: Tree) -> Tree:

@@ -169,21 +169,20 @@ def test_one_client_that_is_enough_is_not_waited_for(monkeypatch: pytest.MonkeyP
     assert clock.slept == []
 
 
-def test_nodes_that_come_too_late_are_reported_once(caplog: pytest.LogCaptureFixture):
-    grid = OneProcess(client, NODES[:3])
+def test_nodes_that_come_late_are_reported_once(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "flwr")
+    grid = OneProcess(client, NODES)
     # it keeps a number for each client
     made = strategy("afl(form=per-domain)", fraction_evaluate=0.0)
     said = []
-    for number, nodes in enumerate([NODES[:3], NODES[:4], NODES[:4], NODES[:5], NODES[:3]], 1):
+    for number, nodes in enumerate([NODES[:3], NODES[:4], NODES[:4], NODES[:6], NODES[:3]], 1):
         grid.nodes = [*map(int, nodes)]
         caplog.clear()
         made.aggregate_train(
             number, grid.send_and_receive(made.configure_train(number, first(), EMPTY, grid))
         )
-        said.append(
-            [one.args for one in caplog.records if "connected after the start" in one.message]
-        )
-    assert said == [[], [(1,)], [], [(2,)], []]
+        said.append([one.args for one in caplog.records if "join from now on" in one.message])
+    assert said == [[], [([3],)], [], [([4, 5],)], []]
 
 
 # The run as a whole.

@@ -2,6 +2,7 @@
 lost.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from evenly.algorithms import algorithm
 from evenly.data.federation import Census
 from evenly.flower import aggregation
-from evenly.flower.aggregation import ServerState, one_round
+from evenly.flower.aggregation import RoundResult, ServerState, one_round
 from evenly.flower.caps import Caps
 from evenly.parts.ranking import elect, tally
+from evenly.round import Memory
 from evenly.types import Signals
 
 K, SHAPES = 5, ((7, 9), (9,), (300, 400))  # the last spans several chunks
@@ -95,7 +97,7 @@ def test_who_did_not_return_is_not_read_and_the_others_count_as_if_alone():
         SIGNALS._replace(returned=here),
         [own if came else None for own, came in zip(TRAINED, here, strict=True)],
     )
-    few = Signals(*(None if v is None else v[here] for v in SIGNALS))
+    few = jax.tree.map(lambda leaf: leaf[here], SIGNALS)
     alone = one_round(
         made, state, few, [own for own, came in zip(TRAINED, here, strict=True) if came]
     )
@@ -245,7 +247,7 @@ def test_a_broken_update_has_no_inner_products():
     alone = one_round(
         made,
         state,
-        Signals(*(None if v is None else v[here] for v in SIGNALS)),
+        jax.tree.map(lambda leaf: leaf[here], SIGNALS),
         [own for k, own in enumerate(TRAINED) if k != 2],
     )
     assert done.counted.tolist() == here.tolist()
@@ -266,14 +268,6 @@ def test_a_change_is_added_in_its_own_memory_where_that_may_be_written():
     assert model.tolist() == [1, 1, 1]
 
 
-def test_a_total_is_multiplied_by_one_number_or_by_one_for_each_model():
-    total = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-    np.testing.assert_array_equal(aggregation._times(total, np.array(3, np.float32)), 3 * total)
-    scaled = aggregation._times(total, np.array([2.0, 0.5], np.float32))
-    np.testing.assert_array_equal(scaled, np.stack([2 * total[0], total[1] / 2]))
-    assert scaled.dtype == np.float32
-
-
 @pytest.mark.parametrize(
     "text, same",
     [
@@ -288,14 +282,131 @@ def test_clients_use_what_they_train_unless_the_server_averages_models(text: str
     assert aggregation.serves_its_model(made, state) is same
 
 
-def test_clients_that_count_stand_for_those_that_do_not():
-    coefficients = np.array([[0.25, 0.25, 0.5], [0.5, 0.0, 0.5]], np.float32)
-    kept = coefficients * np.array([1, 1, 0], np.float32)
-    np.testing.assert_array_equal(aggregation._share_for_absent(coefficients, kept), [2.0, 2.0])
-    np.testing.assert_array_equal(
-        aggregation._share_for_absent(coefficients, kept * np.array([[1], [0]])), [2.0, 0.0]
+def broken(k: int) -> list:
+    """What clients trained, where the vector of one of them has no finite length."""
+    return [
+        [np.full_like(leaf, 1e30) for leaf in MODEL] if j == k else own
+        for j, own in enumerate(TRAINED)
+    ]
+
+
+def moved(done: RoundResult) -> list[np.ndarray]:
+    return [after - before for after, before in zip(done.state.model, MODEL, strict=True)]
+
+
+def vectors(weights: np.ndarray) -> list[np.ndarray]:
+    """sum of weight times vector, in double precision."""
+    return [total - weights.sum() * leaf for total, leaf in zip(mean(weights), MODEL, strict=True)]
+
+
+@pytest.mark.parametrize("text", ["fedsgd(q=1)+full", "fedsgd(q=1, weights=equal)+full"])
+def test_a_sum_that_is_not_divided_by_the_weights_is_divided_by_those_who_returned(text: str):
+    """FedSGD divides by sizes. Those who are left have the coefficients of a round without the
+    other: no weight is moved to them.
+    """
+    made, state = begun(text)
+    caps = Caps(norm=1e9)  # lengths are looked at
+    done = one_round(made, state, SIGNALS, broken(2), caps)
+    here = np.arange(K) != 2
+    sizes = SIGNALS.examples if made.rule.counts_sizes else np.ones(K)
+    expected = np.where(here, sizes * SIGNALS.loss / sizes[here].sum(), 0.0)
+    assert abs(expected.sum() - 1) > 0.1
+    np.testing.assert_allclose(done.coefficients, expected, rtol=1e-5)
+    for found, change in zip(moved(done), vectors(expected), strict=True):
+        np.testing.assert_allclose(found, change, rtol=1e-3, atol=1e-4)
+
+
+def test_a_sum_of_models_is_not_scaled_up_for_who_is_missing():
+    """FedCvg-Ratio as printed: w+ = sum v_k w_k over those who returned."""
+    made = algorithm("fedcvg-ratio(memory=1, start=size, renormalise=false)+full")
+    census = Census(CENSUS.examples, np.tile(CENSUS.examples[:, None, None] / 4, (1, 2, 2)))
+    state = aggregation.first_state(made, [leaf.copy() for leaf in MODEL], census)
+    told = SIGNALS._replace(unprivileged=SIGNALS.examples * 0.3)
+    done = one_round(made, state, told, broken(2), Caps(norm=1e9))
+    expected = np.where(np.arange(K) == 2, 0.0, SIGNALS.examples / CENSUS.examples.sum())
+    np.testing.assert_allclose(done.coefficients, expected, rtol=1e-5)
+    for found, model in zip(done.state.model, mean(expected), strict=True):
+        np.testing.assert_allclose(found, model, rtol=1e-3, atol=1e-4)
+
+
+def test_each_of_several_models_is_divided_by_its_own_clients():
+    """IFCA: client 2 is alone in the third model, which stays as it is when the client breaks."""
+    made = algorithm("ifca(groups=3)+full")
+    three = [np.stack([leaf, leaf + 1, leaf + 2]) for leaf in MODEL]
+    state = aggregation.first_state(made, three, CENSUS, choice=np.zeros(6, np.int32), begun=True)
+    choice = np.array([0, 1, 2, 1, 0], np.int32)
+    trained = [
+        [leaf + choice[k] for leaf in own] if k != 2 else own for k, own in enumerate(broken(2))
+    ]
+    done = one_round(made, state, SIGNALS._replace(choice=choice), trained, Caps(norm=1e9))
+    assert done.counted.tolist() == [True, True, False, True, True]
+    sizes = SIGNALS.examples
+    expected = [50 / 70, 10 / 70, 0, 60 / 70, 20 / 70]
+    np.testing.assert_allclose(done.coefficients, expected, rtol=1e-6)
+    for found, leaf, i in zip(done.state.model, MODEL, range(len(MODEL)), strict=True):
+        np.testing.assert_array_equal(found[2], leaf + 2)
+        for q, who in ((0, [0, 4]), (1, [1, 3])):
+            share = sizes[who] / sizes[who].sum()
+            change = sum(w * (TRAINED[k][i] - leaf) for w, k in zip(share, who, strict=True))
+            np.testing.assert_allclose(found[q], leaf + q + change, rtol=1e-4, atol=1e-5)
+    assert done.state.choice is not None
+    assert done.state.choice.tolist() == [1, 0, 0, 2, 0, 1]  # clients 4, 0, 3, 5 and 1
+
+
+# What clients keep.
+
+
+def lambdas(state: ServerState) -> np.ndarray:
+    return state.memory.value
+
+
+def test_the_memory_of_each_client_lies_at_its_number():
+    made, state = begun("afl(form=local, rate_lambda=0.01)+full")
+    assert lambdas(state).shape == (6,)
+    assert not state.memory.seen.any()
+    done = one_round(made, state, SIGNALS, TRAINED)
+    assert done.state.memory.seen.tolist() == [True, True, False, True, True, True]
+    # in this form lambda is updated first, and then is the coefficient
+    kept = lambdas(done.state)[SIGNALS.client]
+    np.testing.assert_allclose(done.coefficients, kept / kept.sum(), rtol=1e-5)
+    assert lambdas(done.state)[2] == 0  # has not taken part
+    assert not lambdas(state).any()  # the state of before is untouched
+    again = one_round(made, done.state, SIGNALS, TRAINED)
+    assert (lambdas(again.state)[0] > lambdas(done.state)[0]).all()  # with the largest loss
+
+
+def test_who_did_not_return_or_broke_keeps_what_it_had():
+    made, state = begun("afl(form=local, rate_lambda=0.01)+full")
+    before = one_round(made, state, SIGNALS, TRAINED).state
+    away = np.array([True, True, True, True, False])
+    done = one_round(
+        made, before, SIGNALS._replace(returned=away), [*broken(2)[:4], None], Caps(norm=1e9)
     )
-    assert aggregation._share_for_absent(coefficients[0], coefficients[0]) == 1.0
-    assert (
-        aggregation._share_for_absent(coefficients[0], np.zeros(3, np.float32)).dtype == np.float32
-    )
+    kept, now = lambdas(before), lambdas(done.state)
+    assert now[1] == kept[1]  # away, in the last slot
+    assert now[3] == kept[3]  # broken, in the third
+    assert (now[[4, 0, 5]] != kept[[4, 0, 5]]).all()
+
+
+def test_nobody_remembers_a_round_in_which_nobody_counts():
+    made, state = begun("afl(form=local, rate_lambda=0.01)+full")
+    before = one_round(made, state, SIGNALS, TRAINED).state
+    zero = before._replace(memory=before.memory._replace(value=np.zeros(6, np.float32)))
+    done = one_round(made, zero, SIGNALS, TRAINED)
+    assert not done.coefficients.any()
+    assert done.state.memory is zero.memory
+    assert done.state.public is zero.public
+
+
+def test_clients_that_join_have_not_taken_part_yet():
+    made = algorithm("fedcvg-ratio+full")
+    census = Census(CENSUS.examples, np.tile(CENSUS.examples[:, None, None] / 4, (1, 2, 2)))
+    state = aggregation.first_state(made, MODEL, census)
+    memory = aggregation.with_clients(state.memory, 8)
+    assert memory.seen.tolist() == [False] * 8
+    assert [leaf.shape for leaf in memory.value] == [(8,), (8,)]
+    assert [leaf.dtype for leaf in memory.value] == [np.float32, bool]
+    some = Memory(np.ones(2, bool), {"a": np.arange(4.0).reshape(2, 2)})
+    more = aggregation.with_clients(some, 3)
+    assert more.seen.tolist() == [True, True, False]
+    assert more.value["a"].tolist() == [[0, 1], [2, 3], [0, 0]]

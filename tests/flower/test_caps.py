@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from evenly.algorithms import algorithm
 from evenly.data.federation import Census
+from evenly.flower import aggregation
 from evenly.flower.caps import NOBODY, Caps, redistribute
 from evenly.types import Signals
 
@@ -32,7 +33,7 @@ def signals(loss: Any = None, examples: Any = None, returned: Any = None, **more
 
 def cut(coefficients, cap, returned=None):
     coefficients = np.asarray(coefficients, np.float64)
-    told = signals(returned=np.ones(coefficients.shape[-1], bool) if returned is None else returned)
+    told = signals(returned=np.ones(len(coefficients), bool) if returned is None else returned)
     return Caps(coefficient=cap).coefficients(coefficients, told)
 
 
@@ -140,8 +141,10 @@ def test_a_share_that_cannot_hold_makes_all_count_alike_and_is_said():
 
 
 def test_each_of_several_models_keeps_its_own_clients():
-    found, _ = cut([[1.0, 9.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]], 0.6)
-    np.testing.assert_allclose(found, [[4, 6, 0, 0], [0, 0, 1, 1]])
+    """Weights need not sum to 1, and flags state shares of those of a model."""
+    found, flags = cut([[1.0, 0.0], [9.0, 0.0], [0.0, 1.0], [0.0, 1.0]], 0.6)
+    np.testing.assert_allclose(found, [[4, 0], [6, 0], [0, 1], [0, 1]])
+    assert flags == [(1, "coefficient", pytest.approx(0.9), pytest.approx(0.6))]
 
 
 def test_a_client_in_two_slots_is_capped_as_one():
@@ -223,31 +226,39 @@ METHODS = [
 @given(st.floats(1e-9, 1e6), st.sampled_from([4, 12]))  # every other number would be compiled anew
 def test_whatever_one_client_reports_it_counts_no_more_than_the_cap(text, lie, clients):
     """Over three rounds in which it lies each time: AFL remembers."""
-    rule = algorithm(text).rule
-    state = rule.init(Census(np.ones(clients), np.ones((clients, 1, 2))))
-    caps = Caps(coefficient=0.3)
+    made = algorithm(text)
+    model = [np.zeros(3, np.float32)]
+    state = aggregation.first_state(made, model, census(clients))
+    trained = [[np.full(3, k, np.float32)] for k in range(clients)]
     for _ in range(3):
         honest = np.linspace(0.5, 1.0, clients)
         honest[0] = lie
-        told = signals(honest.astype(np.float32))
-        coefficients, state = rule.weigh(state, told)
-        found, _ = caps.coefficients(np.asarray(coefficients), told)
-        assert found[0] <= 0.3 * (1 + 1e-5)
-        np.testing.assert_allclose(found.sum(), np.asarray(coefficients).sum(), rtol=1e-5)
+        told = signals(honest.astype(np.float32), examples=np.ones(clients, np.float32))
+        free, _ = aggregation.weigh(made, state, told)
+        capped, _ = aggregation.weigh(made, state, told, Caps(coefficient=0.3))
+        assert capped.weight[0] <= 0.3 * (1 + 1e-5) * free.weight.sum()
+        np.testing.assert_allclose(capped.weight.sum(), free.weight.sum(), rtol=1e-5)
+        done = aggregation.one_round(made, state, told, trained, Caps(coefficient=0.3))
+        assert done.coefficients[0] <= 0.3 * (1 + 1e-5)
+        np.testing.assert_allclose(done.coefficients.sum(), 1.0, rtol=1e-5)
+        state = done.state
+
+
+def census(clients: int) -> Census:
+    return Census(np.ones(clients), np.ones((clients, 1, 2)))
 
 
 @pytest.mark.parametrize("text", ["q-fedavg(q=1)", "term(alpha=1, weights=equal)"])
 @given(lie=st.floats(1e3, 1e6))
 def test_a_cap_on_losses_makes_every_huge_lie_the_same_lie(text, lie):
     """What the client counts does not depend on how huge its claim is."""
-    rule = algorithm(text).rule
-    caps, weights = Caps(loss="3x"), []
-    for said in (lie, 1e6):
-        told, _ = caps.signals(signals([0.5, 0.6, 0.7, 0.8, said]))
-        weights.append(
-            np.asarray(rule.weigh(rule.init(Census(np.ones(5), np.ones((5, 1, 2)))), told)[0])
-        )
-    np.testing.assert_array_equal(*weights)
+    made = algorithm(text)
+    state = aggregation.first_state(made, [np.zeros(1, np.float32)], census(5))
+    weights = [
+        aggregation.weigh(made, state, signals([0.5, 0.6, 0.7, 0.8, said]), Caps(loss="3x"))[0]
+        for said in (lie, 1e6)
+    ]
+    np.testing.assert_array_equal(weights[0].weight, weights[1].weight)
 
 
 @pytest.mark.parametrize("coefficient", [1, 1.0, 0.001, "1x", "1.5x", "100x", None])
@@ -339,8 +350,8 @@ def test_coefficients_that_sum_to_nothing_or_less_have_no_shares(held):
 
 
 def test_the_only_client_of_a_model_keeps_it():
-    found, _ = cut([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]], 0.5)
-    assert found.tolist() == [[0, 1, 0], [1, 0, 1]]
+    found, _ = cut([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]], 0.5)
+    assert found.tolist() == [[0, 1], [1, 0], [0, 1]]
 
 
 def test_what_a_client_in_two_slots_is_given_is_split_evenly():

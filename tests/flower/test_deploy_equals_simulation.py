@@ -16,7 +16,7 @@ from evenly.flower import wire
 from evenly.flower.deploy.loopback import Loopback, wait_until
 from evenly.flower.deploy.security import make_certificates, make_key
 from evenly.simulate import simulate
-from evenly.types import Several, Trace
+from evenly.types import Trace
 from tests.flower.loopback import APP, deployed, finished
 from tests.flower.small import SEEDS, algorithm_of, small, task_of
 
@@ -48,7 +48,7 @@ def simulated(method: str) -> Trace:
 def compare(method: str, saved: Path) -> None:
     """The model in a file is the simulator's."""
     trace = simulated(method)
-    several = isinstance(algorithm_of(method).rule, Several)
+    several = algorithm_of(method).rule.groups is not None
     with np.load(saved) as found:
         models = jax.tree.leaves(trace.model)[0].shape[0] if several else 1
         for q in range(models):

@@ -17,8 +17,9 @@ from evenly.models import Softmax
 from evenly.notation import parse
 from evenly.randomness import Draws
 from evenly.simulate import simulate
-from evenly.types import Algorithm, Seeds, Several, Task
+from evenly.types import Algorithm, Seeds, Task
 from tests.flower.grids import OneProcess, settings
+from tests.models.stateful import Normalised
 from tests.simulations import COHORT, COMMON, task_for
 
 ROUNDS = 3
@@ -47,6 +48,12 @@ def test_a_deployment_is_the_simulation(text: str, tiny: Federation, task: Softm
     # of a method of many runs the first and the last
     for algorithm in variant.members[:: max(len(variant.members) - 1, 1)]:
         compare(algorithm, own, tiny)
+
+
+@pytest.mark.parametrize("text", ["q-fedavg(q=1)+full", "ditto+full", "fedavg+server-adam"])
+def test_dropout_and_batch_statistics_are_those_of_the_simulation(text: str, tiny: Federation):
+    own = Normalised(features=tiny.x.shape[1], classes=len(tiny.labels), dropout=0.3)
+    compare(written(text).members[0], own, tiny)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +111,7 @@ def compare(
         recorded.weights[:ROUNDS, :slots], trace.weights, rtol=1e-4, atol=1e-5
     )
     rule = made.algorithm.rule
-    models = (
-        [""] if not isinstance(rule, Several) else [wire.prefix_of(q) for q in range(rule.groups)]
-    )
+    models = [""] if rule.groups is None else [wire.prefix_of(q) for q in range(rule.groups)]
     for q, prefix in enumerate(models):
         expected = jax.tree.map(lambda leaf, q=q: leaf[q], trace.model) if prefix else trace.model
         found = wire.from_arrays(result.arrays, expected, prefix)

@@ -4,6 +4,7 @@ clients says whom it lost.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from flwr.serverapp.strategy import Result
 from evenly.experiment.deployment import read_exclusions
 from evenly.experiment.folder import folder_lock
 from evenly.experiment.reopen import open_results
-from evenly.flower import Caps, first_arrays, strategy, wire
+from evenly.flower import Caps, first_arrays, server_state, strategy, wire
 from evenly.flower.adapter import FairStrategy
 from evenly.flower.clients.jax import app
 from evenly.records import replace
@@ -93,6 +94,75 @@ def test_a_killed_server_goes_on_to_the_same_bits(text: str, tmp_path: Path):
         np.testing.assert_array_equal(getattr(trace, name), getattr(expected, name), err_msg=name)
     read = open_results(tmp_path / "run").runs[0].trace
     np.testing.assert_array_equal(read.tables, expected.tables)
+
+
+def dying(answer: Answer, kind: str, lost: int) -> Answer:
+    """One node is killed while it works in a round, and then the server is, before the round is
+    over.
+    """
+    asked: list[int] = []
+
+    def answered(message: Message, context: Context) -> Message:
+        if message.metadata.message_type != kind or settings(message)[wire.ROUND] != KILLED:
+            return answer(message, context)
+        asked.append(int(context.node_config["partition-id"]))
+        if asked[-1] == lost:
+            answer(message, context)  # its work is lost
+            raise RuntimeError("killed")
+        if lost in asked and len(asked) > 2:
+            raise KeyboardInterrupt
+        return answer(message, context)
+
+    return answered
+
+
+@pytest.mark.parametrize("kind", ["train", "query.measure", "evaluate"])
+@pytest.mark.parametrize("text", ["fairfed", "afl(form=local)"])
+def test_a_node_and_then_the_server_killed_in_the_middle_of_a_round_change_nothing(
+    text: str, kind: str, tmp_path: Path
+):
+    """The node comes back with another id and without anything that it kept, and the server from
+    the file of the last round. Together they end with the bits of a run that was not interrupted.
+    """
+    options: dict[str, Any] = {"two_phase": kind == "query.measure"}
+    undisturbed, lost = made(text, None, **options), 1
+    whole, expected = start(undisturbed, grid_of(honest(text)), text)
+    grid = grid_of(dying(honest(text), kind, lost))
+    with pytest.raises(KeyboardInterrupt):
+        start(made(text, tmp_path / "run", **options), grid, text)
+    assert server_state.rounds_done(tmp_path / "run") == KILLED - 1
+    again = OneProcess(honest(text), [999 if k == lost else NODES[k] for k in range(CLIENTS)])
+    server = made(text, tmp_path / "run", **options)
+    result, trace = start(server, again, text)
+    same_bits(result.arrays, whole.arrays)
+    for name in ("tables", "losses", "cohort", "weights"):
+        np.testing.assert_array_equal(getattr(trace, name), getattr(expected, name), err_msg=name)
+    after, kept = (one.history.state.state.memory for one in (server, undisturbed))
+    np.testing.assert_array_equal(after.value, kept.value)
+    assert after.seen.all()
+    assert server.history.setting.roll.nodes[lost] == 999
+
+
+def test_a_deployment_of_an_earlier_version_is_refused_and_not_restarted(tmp_path: Path):
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        start(made("fedavg", folder), grid_of(killing(honest("fedavg"))), "fedavg")
+    path = folder / server_state.NAME
+    with np.load(path) as file:
+        held = dict(file)
+    held["header"] = np.array(str(held["header"]).replace('"format": 2', '"format": 1'))
+    with open(path, "wb") as file:
+        np.savez(file, **held)  # pyright: ignore[reportArgumentType]
+    before = {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    grid = grid_of(honest("fedavg"))
+    with pytest.raises(
+        ValueError, match=r"run/state\.npz' was written by an earlier version.*finish the deploy"
+    ):
+        start(made("fedavg", folder), grid, "fedavg")
+    assert not [kind for kind, _ in grid.asked if kind != wire.CENSUS]
+    after = {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    assert {one.name for one in before.keys() ^ after.keys()} <= {".lock"}
+    assert all(after[one] == text for one, text in before.items() if one.name != ".lock")
 
 
 def same_bits(one: ArrayRecord, other: ArrayRecord) -> None:

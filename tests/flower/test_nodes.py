@@ -10,7 +10,13 @@ import pytest
 from evenly.algorithms import algorithm
 from evenly.flower import roster
 from evenly.flower.replies import CensusReply
-from evenly.flower.roster import grows, roll_of, unknown_clients, wait_for_nodes, with_nodes
+from evenly.flower.roster import (
+    answers_of,
+    evaluating_clients,
+    roll_of,
+    unknown_clients,
+    wait_for_nodes,
+)
 from evenly.types import Seeds
 
 
@@ -80,15 +86,35 @@ def test_gaps_between_numbers_are_told(
 
 
 def test_of_unknown_clients_only_their_number_is_known():
-    roll = with_nodes(unknown_clients([30, 10]), [20])
+    roll = unknown_clients([30, 10, 20])
     assert (roll.nodes, roll.clients, roll.has_census) == ((30, 10, 20), 3, False)
     assert roll.census.examples.tolist() == [1, 1, 1]
     assert roll.census.cells.tolist() == [[[1]]] * 3
 
 
-@pytest.mark.parametrize("text, may", [("q-fedavg(q=1)", True), ("afl", False)])
-def test_clients_may_join_where_nothing_is_kept_for_each(text: str, may: bool):
-    assert grows(algorithm(text).rule) is may
+def test_what_clients_said_can_be_read_from_the_roll():
+    answers = [
+        told(5, 1, name="ward", client_group=1, labels=("no", "yes")),
+        told(9, 0, client_group=0, unprivileged=(0,), favourable=1),
+    ]
+    roll = roll_of(answers)
+    again = answers_of(roll)
+    assert [(one.node, one.client, one.client_group) for one in again] == [(9, 0, 0), (5, 1, 1)]
+    assert [one.name for one in again] == [None, "ward"]
+    assert {(one.labels, one.unprivileged, one.favourable) for one in again} == {
+        (("no", "yes"), (0,), 1)
+    }
+    assert again[0].cells.tolist() == [[1, 2]]
+
+
+def test_who_evaluates_is_drawn_by_seed_and_round():
+    present = np.array([1, 4, 5, 8], np.int32)
+    some = [evaluating_clients(3, t, present, 2).tolist() for t in range(20)]
+    assert some == [evaluating_clients(3, t, present, 2).tolist() for t in range(20)]
+    assert all(one == sorted(set(one)) and len(one) == 2 for one in some)
+    assert {k for one in some for k in one} == {1, 4, 5, 8}
+    assert evaluating_clients(3, 0, present, 9).tolist() == [1, 4, 5, 8]
+    assert some != [evaluating_clients(4, t, present, 2).tolist() for t in range(20)]
 
 
 def test_rank_clustering_compares_one_layer_or_all():

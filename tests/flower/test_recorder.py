@@ -222,7 +222,7 @@ def test_a_smaller_cohort_counts_nobody_twice(tmp_path):
 
 def test_of_several_models_each_client_counts_in_its_own():
     kept = recorder(None)
-    kept.record_round(1, [0, 1, 2], [[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
+    kept.record_round(1, [0, 1, 2], [[1.0, 0.0], [0.0, 0.5], [0.0, 0.5]])
     assert kept.trace().weights.tolist() == [[1.0, 0.5, 0.5]]
 
 

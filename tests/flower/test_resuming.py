@@ -13,7 +13,8 @@ from evenly.data.federation import Census
 from evenly.experiment.deployment import Deployment
 from evenly.flower import aggregation
 from evenly.flower.server_state import NAME, claim, load, rounds_done, save
-from evenly.types import Seeds, Several
+from evenly.round import Memory
+from evenly.types import Seeds
 from tests.flower.deployments import deployment
 
 CENSUS = Census(
@@ -38,7 +39,7 @@ def alike(a, b) -> None:
 
 def fresh(text: str) -> aggregation.ServerState:
     made = algorithm(text)
-    groups = made.rule.groups if isinstance(made.rule, Several) and made.rule.apart else 0
+    groups = made.rule.groups if made.rule.apart else 0
     model = [
         np.ones((*([groups] if groups else []), 4, 2), np.float32),
         np.zeros((*([groups] if groups else []), 2), np.float32),
@@ -54,7 +55,7 @@ def fresh(text: str) -> aggregation.ServerState:
 def test_every_methods_state_comes_back_to_the_bit(text, tmp_path):
     state = fresh(text)
     saved(tmp_path, state)
-    found = load(tmp_path, deployment(), state)
+    found = load(tmp_path, deployment(), lambda _: state)
     assert found is not None
     assert found.round == rounds_done(tmp_path) == 3
     alike(found.state, state)
@@ -67,7 +68,7 @@ def test_an_optimisers_state_comes_back(server, tmp_path):
     state = fresh(f"fedavg+{server}")
     moved = state._replace(server=jax.tree.map(lambda leaf: leaf + 1, state.server))
     saved(tmp_path, moved)
-    found = load(tmp_path, deployment(), state)
+    found = load(tmp_path, deployment(), lambda _: state)
     assert found is not None
     alike(found.state, moved)
 
@@ -83,7 +84,7 @@ def test_numbers_arrays_and_their_types_are_kept(tmp_path):
         "whole": np.arange(3),
     }
     saved(tmp_path, state, nodes=[2**63 + 5, 11], notes={"metrics": {"1": 0.5}})
-    found = load(tmp_path, deployment(), state)
+    found = load(tmp_path, deployment(), lambda _: state)
     assert found is not None
     alike(found.state, state)
     assert found.nodes == (2**63 + 5, 11)
@@ -92,7 +93,7 @@ def test_numbers_arrays_and_their_types_are_kept(tmp_path):
 
 def test_nothing_kept_is_nothing_found(tmp_path):
     claim(tmp_path / "new", deployment())
-    assert load(tmp_path / "new", deployment(), {}) is None
+    assert load(tmp_path / "new", deployment(), lambda _: {}) is None
     assert rounds_done(tmp_path / "new") == 0
 
 
@@ -157,24 +158,32 @@ def test_a_state_of_other_clients_is_refused(tmp_path):
     saved(tmp_path, {"lambda": np.ones(5, np.float32)})
     with pytest.raises(
         ValueError,
-        match=r"an array float32\[5\], where float32\[6\] is needed.*same number of clients",
+        match=r"an array float32\[5\], where float32\[6\] is needed.*Use the settings of that run",
     ):
-        load(tmp_path, deployment(), {"lambda": np.ones(6, np.float32)})
+        load(tmp_path, deployment(), lambda _: {"lambda": np.ones(6, np.float32)})
     with pytest.raises(ValueError, match="1 arrays, where 2 are needed"):
-        load(tmp_path, deployment(), {"a": np.ones(5, np.float32), "b": 1})
+        load(tmp_path, deployment(), lambda _: {"a": np.ones(5, np.float32), "b": 1})
+
+
+def test_a_state_is_read_in_the_shapes_for_the_clients_that_it_has(tmp_path):
+    """They may be more than are connected now."""
+    saved(tmp_path, {"lambda": np.arange(5.0)}, nodes=[1, 2, 3, 4, 5])
+    found = load(tmp_path, deployment(), lambda clients: {"lambda": np.zeros(clients)})
+    assert found is not None
+    assert found.state["lambda"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_state_of_another_run_is_refused(tmp_path):
     saved(tmp_path, {"a": np.ones(2)})
     with pytest.raises(ValueError, match="belongs to another run than the plan"):
-        load(tmp_path, deployment("fedavg"), {"a": np.ones(2)})
+        load(tmp_path, deployment("fedavg"), lambda _: {"a": np.ones(2)})
 
 
 def test_a_damaged_state_says_so(tmp_path):
     path = saved(tmp_path, {"a": np.ones(2000)})
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(ValueError, match=r"is damaged\. Remove it"):
-        load(tmp_path, deployment(), {"a": np.ones(2000)})
+        load(tmp_path, deployment(), lambda _: {"a": np.ones(2000)})
 
 
 def test_a_kill_while_writing_leaves_the_state_before(tmp_path, monkeypatch):
@@ -190,16 +199,58 @@ def test_a_kill_while_writing_leaves_the_state_before(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", NAME]
 
 
-def test_the_format_is_1_and_a_newer_one_is_refused(tmp_path):
-    path = saved(tmp_path, {"a": np.ones(2)})
+def rewritten(path, **entries) -> None:
+    """Change entries of the header of a state."""
     with np.load(path) as file:
         held = dict(file)
-    header = json.loads(str(held["header"]))
-    assert header["format"] == 1
+    header = json.loads(str(held["header"])) | entries
     with open(path, "wb") as file:
-        np.savez(file, **(held | {"header": np.array(json.dumps(header | {"format": 2}))}))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="has format 2"):
-        load(tmp_path, deployment(), {"a": np.ones(2)})
+        np.savez(file, **(held | {"header": np.array(json.dumps(header))}))  # pyright: ignore[reportArgumentType]
+
+
+def test_the_format_is_2_and_a_newer_one_is_refused(tmp_path):
+    path = saved(tmp_path, {"a": np.ones(2)})
+    with np.load(path) as file:
+        assert json.loads(str(file["header"]))["format"] == 2
+    rewritten(path, format=3)
+    with pytest.raises(ValueError, match="has format 3"):
+        load(tmp_path, deployment(), lambda _: {"a": np.ones(2)})
+
+
+@pytest.mark.parametrize("run", [deployment(), deployment("fedavg")])
+def test_a_state_of_an_earlier_version_is_refused_by_name_and_left_alone(run, tmp_path):
+    """Also where the plan looks like that of another run now, and wherever the state is read."""
+    path = saved(tmp_path, {"a": np.ones(2)})
+    rewritten(path, format=1)
+    before = {one: one.read_bytes() for one in tmp_path.iterdir()}
+    for reading in (
+        lambda: claim(tmp_path, run),
+        lambda: load(tmp_path, run, lambda _: {"a": np.ones(2)}),
+        lambda: rounds_done(tmp_path),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=(
+                r"state\.npz' was written by an earlier version of evenly \(format 1.*finish the"
+                r" deployment with that version, or choose another folder or remove this file"
+            ),
+        ):
+            reading()
+    assert {one: one.read_bytes() for one in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("text", ["fedcvg-ratio", "afl", "fairfed", "q-fedavg"])
+def test_what_clients_keep_comes_back_to_the_bit(text, tmp_path):
+    """As plain NumPy arrays, whatever the rule computes with."""
+    state = fresh(text)
+    assert all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(state.memory))
+    assert state.memory.seen.shape == (3,)
+    value = jax.tree.map(lambda leaf: np.asarray(leaf + leaf.dtype.type(1)), state.memory.value)
+    kept = state._replace(memory=Memory(np.array([True, False, True]), value))
+    saved(tmp_path, kept, nodes=[7, 8, 9])
+    found = load(tmp_path, deployment(), lambda _: state)
+    assert found is not None
+    alike(found.state, kept)
 
 
 def test_every_difference_between_two_runs_is_named(tmp_path):

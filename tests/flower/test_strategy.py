@@ -238,17 +238,18 @@ def test_only_some_evaluate():
     assert {kind for kind, _ in grid.asked} == {"train"}
 
 
-def test_nodes_that_come_later_take_part_where_nothing_is_kept_for_each_client():
-    for text, joins in (("q-fedavg(q=1)", True), ("afl(form=per-domain)", False)):
-        grid = OneProcess(client)
-        made = strategy(text)
-        late, grid.nodes = grid.nodes[3:], grid.nodes[:3]
-        made.aggregate_train(
-            1, grid.send_and_receive(made.configure_train(1, first(), ConfigRecord(), grid))
-        )
-        grid.nodes += late
-        asked = list(made.configure_train(2, first(), ConfigRecord(), grid))
-        assert len(asked) == (6 if joins else 3)
+@pytest.mark.parametrize("text", ["q-fedavg(q=1)", "afl(form=per-domain)"])
+def test_nodes_that_come_later_take_part(text: str):
+    """Also where something is kept for each client. More of it is in test_joining.py."""
+    grid = OneProcess(client)
+    made = strategy(text)
+    late, grid.nodes = grid.nodes[3:], grid.nodes[:3]
+    made.aggregate_train(
+        1, grid.send_and_receive(made.configure_train(1, first(), ConfigRecord(), grid))
+    )
+    grid.nodes += late
+    asked = list(made.configure_train(2, first(), ConfigRecord(), grid))
+    assert len(asked) == 6
 
 
 # What clients are asked for.
@@ -277,23 +278,26 @@ def test_clients_keep_their_numbers_when_others_are_there_after_a_restart(
     }
 
 
-def test_where_something_is_known_of_each_client_other_nodes_are_refused(tmp_path: Path):
+def test_where_something_is_known_of_each_client_only_strangers_are_refused(tmp_path: Path):
     def introducing(message: Message, context: Context) -> Message:
         if message.metadata.message_type != wire.CENSUS:
             return client(message, context)
         size = SIZES[int(context.node_config["partition-id"])]
         return reply(message, None, {"num-examples": size, "cells": [size], "cells-shape": [1, 1]})
 
-    def on(nodes: tuple[int, ...]) -> None:
+    def on(nodes: tuple[int, ...], rounds: int = 1) -> Any:
         made = strategy("fedavg", folder=tmp_path / "run", introduce=True)
-        made.start(OneProcess(introducing, nodes), first(), num_rounds=1)
+        made.start(OneProcess(introducing, nodes), first(), num_rounds=rounds)
+        return made.history.recorder.about
 
     on((30, 60, 70))
-    on((60, 70, 30))
+    assert on((60, 70, 30)).nodes == (30, 60, 70)
+    # who is away keeps its number, and who is new gets the next one
+    assert on((30, 60, 71), rounds=2).nodes == (30, 60, 70, 71)
     with pytest.raises(
-        ValueError, match=r"clients cannot be matched\. Wait for all with min_available_nodes=3"
+        ValueError, match=r"clients cannot be matched\. Wait for all with min_available_nodes=4"
     ):
-        on((30, 60, 71))
+        on((31, 61, 72), rounds=3)
 
 
 @pytest.mark.parametrize(
@@ -676,21 +680,26 @@ def test_too_few_usable_censuses_stop_the_start_with_every_reason():
 
 
 def test_other_numbers_than_before_are_not_mixed_up_with_those_of_before(tmp_path: Path):
-    """Without client 2 the clients from 3 on have other places, so that a server that goes on would
-    take them for one another.
+    """Without client 2 the clients from 3 on have other places. When it is there, after all, it
+    gets the next one.
     """
-    strategy("fedavg", introduce=True, folder=tmp_path / "run").start(
-        OneProcess(erring_in_the_census), first(), num_rounds=1
-    )
-    again = strategy("fedavg", introduce=True, folder=tmp_path / "run")
-    again.start(OneProcess(erring_in_the_census), first(), num_rounds=2)
-    with pytest.raises(
-        ValueError,
-        match=r"clients \(0, 1, 3, 4, 5\) took part before, and clients \(0, 1, 2, 3, 4, 5\) sent",
-    ):
-        strategy("fedavg", introduce=True, folder=tmp_path / "run").start(
-            OneProcess(introducing), first(), num_rounds=3
-        )
+
+    def on(answer: Any, rounds: int) -> Any:
+        made = strategy("fedavg", introduce=True, folder=tmp_path / "run")
+        made.start(OneProcess(answer), first(), num_rounds=rounds)
+        return made.history
+
+    five = (*NODES[:2], *NODES[3:])
+    assert on(erring_in_the_census, 1).setting.roll.numbers == (0, 1, 3, 4, 5)
+    assert on(erring_in_the_census, 2).setting.roll.nodes == five
+    history = on(introducing, 3)
+    assert history.setting.roll.numbers == (0, 1, 3, 4, 5, 2)
+    assert history.recorder.about.nodes == (*five, NODES[2])
+    assert history.setting.roll.census.examples.tolist() == [10, 40, 5, 30, 60, 20]
+    sizes = [*(SIZES[k] for k in (0, 1, 3, 4, 5)), SIZES[2]]
+    weights = history.recorder.trace().weights
+    np.testing.assert_allclose(weights[2], np.array(sizes) / sum(sizes), rtol=1e-5)
+    np.testing.assert_allclose(weights[1, :5], np.array(sizes[:5]) / sum(sizes[:5]), rtol=1e-5)
 
 
 def test_lists_of_one_client_do_not_cost_the_mean_of_the_others():

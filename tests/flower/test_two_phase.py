@@ -220,6 +220,103 @@ def test_who_drops_out_in_either_phase_is_made_up_for(phase: str):
     )
 
 
+# Who drops out between the phases: the sum is divided by what belongs to those who returned.
+
+
+def dropping(honest: Any, phase: str, k: int = 2) -> Any:
+    """Clients of which number k is lost in one phase of every round."""
+
+    def answer(message: Message, context: Context) -> Message:
+        if context.node_config["partition-id"] == k and message.metadata.message_type == phase:
+            raise RuntimeError("the power went out")
+        return honest(message, context)
+
+    return answer
+
+
+def too_long(honest: Any, k: int = 2) -> Any:
+    """Clients of which number k trains a model whose distance has no finite square."""
+
+    def answer(message: Message, context: Context) -> Message:
+        found = honest(message, context)
+        if context.node_config["partition-id"] == k and message.metadata.message_type == "train":
+            arrays = found.content.array_records["arrays"]
+            for name in list(arrays):
+                arrays[name] = Array(np.full_like(wire.read(arrays[name]), 1e30))
+        return found
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["fedavg", "q-fedavg(q=1)", "fairfed(beta=0)", "fedsgd(q=1)", "ifca(groups=2)", "frl"],
+)
+def test_who_drops_out_between_the_phases_is_as_one_who_never_was_there(
+    text: str, tiny: Federation, task: Softmax
+):
+    """Equal to plain rounds of those who returned. Where the weights do not follow from sums over
+    the cohort, nothing is left of who dropped out.
+    """
+    variant = written(f"{text}+full")
+    own, algorithm = task_for(variant.method.name, task, tiny), variant.members[-1]
+    answer = dropping(app(tiny, own), "train")
+    (plain, once), (summed, twice) = (
+        run(algorithm, own, answer, two_phase=way) for way in (False, True)
+    )
+    close(summed, plain, 1e-5)
+    np.testing.assert_allclose(twice.weights, once.weights, rtol=1e-5, atol=1e-6)
+    assert not twice.weights[twice.cohort == 2].any()
+
+
+@pytest.mark.parametrize("text", ["fairfed", "afl(form=local)", "fedcvg-ratio", "fedfb"])
+def test_sums_before_training_are_over_all_who_measured(text: str, tiny: Federation, task: Softmax):
+    """What the others know of the client that drops out is what it measured. The same numbers
+    count in a plain round in which its update cannot be added.
+    """
+    algorithm, honest = written(f"{text}+full").members[-1], app(tiny, task)
+    summed, twice = run(algorithm, task, dropping(honest, "train"), two_phase=True)
+    plain, once = run(algorithm, task, too_long(honest), caps=Caps(norm=1e9))
+    close(summed, plain, 1e-5)
+    np.testing.assert_allclose(twice.weights, once.weights, rtol=1e-5, atol=1e-6)
+    assert not twice.weights[twice.cohort == 2].any()
+    np.testing.assert_allclose(twice.weights.sum(1), 1.0, rtol=1e-5)
+
+
+def test_who_drops_out_between_the_phases_remembers_nothing_of_the_round(
+    tiny: Federation, task: Softmax
+):
+    algorithm = written("fairfed+full").members[-1]
+    made = strategy(algorithm, seeds=SEEDS, min_available_nodes=len(NODES), two_phase=True)
+    made.start(
+        OneProcess(dropping(app(tiny, task), "train")),
+        first_arrays(algorithm, task, SEEDS),
+        num_rounds=1,
+    )
+    memory = made.history.state.state.memory
+    assert memory.seen.tolist() == [True, True, False, True, True, True]
+    assert memory.value[2] == 0
+    assert memory.value.sum() > 0
+
+
+def test_clients_are_told_a_coefficient_and_not_a_number_of_rows():
+    """FedSGD divides by sizes: what clients multiply by is as small as ever, so that a masked sum
+    has room for it.
+    """
+    told: dict[int, float] = {}
+
+    def answer(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "train":
+            told[int(context.node_config["partition-id"])] = settings(message)["coefficient"]  # pyright: ignore[reportArgumentType]
+        return client(message, context)
+
+    found, _ = ran("fedsgd(q=1)", answer, rounds=1)
+    expected = np.array(SIZES) * LOSSES / sum(SIZES)
+    np.testing.assert_allclose([told[k] for k in range(6)], expected, rtol=1e-5)
+    plain, _ = ran("fedsgd(q=1)", rounds=1, two_phase=False)
+    close({"w": found["norm.weight"]}, {"w": plain["norm.weight"]}, 1e-6)
+
+
 def without(key: str) -> Any:
     """Replies that lack a metric."""
 

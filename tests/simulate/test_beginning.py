@@ -10,10 +10,14 @@ from evenly.data.splits import Ragged
 from evenly.models import MLP
 from evenly.records import replace
 from evenly.simulate import choosing, run
-from evenly.types import Seeds
+from evenly.types import Algorithm, Seeds
 from tests.simulations import algorithms
 
 TASK = MLP(features=2, classes=2, hidden=(2,))
+
+
+def fitted(algorithm: Algorithm, federation: Federation) -> Algorithm:
+    return choosing.fit_to_data(algorithm, federation.census(), federation.client_group)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +33,7 @@ def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(
     tiny: Federation, text: str, groups: int
 ):
     (one,) = algorithms(text)
-    found = run.fit_to_data(one, tiny)
+    found = fitted(one, tiny)
     assert found.rule.groups == groups  # type: ignore[attr-defined]
     if found.server is not None:
         assert found.server.groups == groups  # type: ignore[attr-defined]
@@ -50,12 +54,12 @@ def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(
 )
 def test_what_the_data_do_not_say_must_be_said(tiny: Federation, text: str, sentence: str):
     with pytest.raises(ValueError, match=sentence):
-        run.fit_to_data(algorithms(text)[0], replace(tiny, client_group=None))
+        fitted(algorithms(text)[0], replace(tiny, client_group=None))
 
 
 def test_a_method_of_one_model_is_left_as_it_is(tiny: Federation):
     (one,) = algorithms("fedavg")
-    assert run.fit_to_data(one, replace(tiny, client_group=None)) is one
+    assert fitted(one, replace(tiny, client_group=None)) is one
 
 
 @pytest.mark.parametrize(
@@ -73,15 +77,15 @@ def test_a_method_of_one_model_is_left_as_it_is(tiny: Federation):
 def test_no_more_may_vote_than_can_be_counted(
     monkeypatch: pytest.MonkeyPatch, tiny: Federation, text: str, most: int, fits: bool
 ):
-    monkeypatch.setattr(run, "MOST_BALLOTS", most)
+    monkeypatch.setattr(choosing, "MOST_BALLOTS", most)
     (one,) = algorithms(text)
     if fits:
-        assert run.fit_to_data(one, tiny)
+        assert fitted(one, tiny)
         return
     with pytest.raises(
         ValueError, match=rf"at most {most} clients can vote in a round, got \d\. Sample fewer\.$"
     ):
-        run.fit_to_data(one, tiny)
+        fitted(one, tiny)
 
 
 def test_validation_rows_are_missed_only_where_they_are_looked_at(tiny: Federation):

@@ -173,7 +173,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
         path, lambda content: content.update(header=np.array("[1]"))
     ),
     "a missing leaf": lambda path: rewrite(path, lambda content: content.pop("leaf1")),
-    "another format": lambda path: rewrite(path, reheaded(format=0)),
+    "a newer format": lambda path: rewrite(path, reheaded(format=checkpoints.FORMAT + 1)),
     "another run": lambda path: rewrite(path, reheaded(fingerprint="0" * 32)),
 }
 
@@ -198,6 +198,19 @@ def test_a_damaged_or_foreign_checkpoint_means_starting_over(
     DAMAGES[damage](path)
     same_bits(go(path, seen=seen), undisturbed)
     assert min(seen) <= 2, "it started over"
+
+
+@pytest.mark.parametrize("format", range(checkpoints.FORMAT))
+def test_a_checkpoint_of_an_earlier_version_is_refused_by_name(tmp_path: Path, format: int):
+    path = saved(tmp_path / "run.npz")
+    rewrite(path, reheaded(format=format))
+    before = path.read_bytes()
+    with pytest.raises(
+        checkpoints.OldCheckpointError,
+        match=r"run\.npz' is a half-finished run of an earlier version .*Remove the file",
+    ):
+        go(path)
+    assert path.read_bytes() == before, "nothing is lost"
 
 
 def test_what_was_saved_is_read_back(tmp_path: Path):

@@ -17,7 +17,7 @@ from evenly.records import record, replace
 from evenly.simulate import layout as companies
 from evenly.simulate import simulate
 from evenly.simulate.program import compiled
-from evenly.types import Algorithm, Effort, Rule, Signals, Task, Tree
+from evenly.types import Algorithm, Own, Rule, Task, Totals, Tree, Weighed
 from tests.simulations import flat, same_bits
 
 ROUNDS = 4
@@ -36,29 +36,23 @@ def people() -> Federation:
 
 @record
 class Listening(Rule):
-    """FedAvg that keeps what it is told in its state, so that a test can read it from the
-    weights.
-    """
+    """A rule that shows in its weights what it is told, and changes nothing."""
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"table", "cell_loss", "loss", "unprivileged"})
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[jax.Array, Tree]:
-        """Weights that are a fingerprint of everything that was told, so that a trace shows it."""
-        table = signals.table * (
-            1 + jnp.arange(signals.table[0].size).reshape(signals.table[0].shape)
-        )
-        told = (
-            table.sum((1, 2, 3))
-            + 10 * signals.cell_loss[:, 0].sum(-1)
-            + 100 * signals.unprivileged
-            + 1000 * signals.loss
-        )
-        return told, state
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        """A weight that is a fingerprint of everything that was told, so that a trace shows it."""
+        table = own.table * (1 + jnp.arange(own.table.size).reshape(own.table.shape))
+        told = table.sum() + 10 * own.cell_loss[0].sum() + 100 * own.unprivileged + 1000 * own.loss
+        return Weighed(told)
 
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        return jax.tree.map(lambda leaf: leaf * 0, total), state
+    def norm(self, public: Tree, totals: Totals) -> jax.Array:
+        return jnp.ones(())
+
+    def step(self, public: Tree, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Tree]:
+        return jax.tree.map(lambda leaf: leaf * 0, totals.mean), public
 
 
 def expected(task: Task, federation: Federation) -> np.ndarray:

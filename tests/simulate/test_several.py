@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evenly import round
 from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.parts.client_groups import drawn_groups
-from evenly.simulate import several, simulate
-from evenly.simulate.layout import RuleGroup, RunParts
-from evenly.simulate.training import move_model
-from evenly.types import Seeds
+from evenly.records import record
+from evenly.simulate import companions, program, simulate
+from evenly.simulate.layout import RuleGroup
+from evenly.types import Own, Rule, Seeds, Signals, Totals, Weighed
 from tests.simulations import algorithms, flat
 
 
@@ -43,31 +44,38 @@ class Halving:
         return model + 1
 
 
-class Passing:
-    """A rule whose change is the sum of what clients sent."""
+@record
+class Passing(Rule):
+    """A rule whose change is the mean of what clients sent, and which counts its rounds by
+    threes.
+    """
 
-    def step(self, state: Any, signals: Any, effort: Any, total: Any) -> tuple[Any, Any]:
-        return total, state * 3
+    def weigh(self, public: Any, own: Own, sums: Any) -> Weighed:
+        return Weighed(own.examples)
+
+    def step(self, public: Any, sums: Any, totals: Totals) -> tuple[Any, Any]:
+        return totals.mean, public * 3
 
 
 @pytest.mark.parametrize("server, model, after", [(None, 7.0, 10), (Halving(), 6.0, 11)])
 def test_the_server_moves_the_model_along_the_change_or_adds_it(
     server: Any, model: float, after: int
 ):
-    signals: Any = None
-    found = move_model(
-        RuleGroup(Passing(), server),
-        (2, 10),
-        (jnp.float32(5.0), jnp.float32(2.0)),
-        signals,
-        signals,
-    )  # pyright: ignore[reportArgumentType]
-    assert found == (model, 6, after)
+    rule = Passing()
+    signals = Signals(
+        client=jnp.arange(3),
+        returned=jnp.array([True, False, True]),
+        examples=jnp.array([1.0, 5.0, 3.0]),
+    )
+    weighing = round.weigh(rule, 2, signals)
+    total = (weighing.weight * jnp.array([5.0, 99.0, 1.0])).sum()  # a mean of 2
+    moved, public, state, coefficients, _ = program._move_model(
+        RuleGroup(rule, server), (2, 10), (jnp.float32(5.0), total), weighing, signals
+    )
+    assert (float(moved), public, state) == (model, 6, after)
+    assert coefficients.tolist() == [0.25, 0, 0.75]
 
 
-def test_only_a_rule_that_keeps_several_models_has_a_program_of_its_own(tiny: Federation):
-    (one,) = algorithms("ifca(groups=2)")
-    group = RuleGroup(one.rule, None)
-    assert several._only(RunParts(one.work, (group,), None, None)) == (group, one.rule)
-    with pytest.raises(ValueError, match="too many values"):
-        several._only(RunParts(one.work, (group, group), None, None))
+def test_a_rule_that_keeps_several_models_has_a_program_of_its_own(tiny: Federation, task: Softmax):
+    together = algorithms("ifca(groups=2), fedavg, ifca(groups=3)")
+    assert companions(together, task) == [[0], [1], [2]]

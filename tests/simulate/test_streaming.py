@@ -224,10 +224,10 @@ def test_only_as_many_memories_are_moved_as_there_is_room_for(
     crowd: Federation, monkeypatch: pytest.MonkeyPatch
 ):
     moved: list[int] = []
-    of = streaming.ClientMemory.of
+    of = streaming.HostMemories.of
     monkeypatch.setattr(streaming, "MEMORY_BYTES", 5 * 18 * 4)  # five softmaxes
     monkeypatch.setattr(
-        streaming.ClientMemory,
+        streaming.HostMemories,
         "of",
         lambda kept, clients, room: moved.append(room) or of(kept, clients, room),
     )

@@ -246,7 +246,7 @@ def test_everybody_is_evaluated_once_as_many_at_a_time_as_there_is_room_for(
 
 
 def test_who_has_not_trained_remembers_what_everybody_did_at_first():
-    kept = streaming.ClientMemory.empty({"a": np.array([1.0, 2.0], np.float32)}, 4)
+    kept = streaming.HostMemories.empty({"a": np.array([1.0, 2.0], np.float32)}, 4)
     # the last is padding
     kept.put(np.array([3, 1]), {"a": np.array([[5, 6], [7, 8], [9, 9]], np.float32)})
     assert kept.mask.tolist() == [False, True, False, True]

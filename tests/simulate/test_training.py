@@ -14,7 +14,7 @@ from evenly.data.splits import Ragged
 from evenly.parts.sampling import Full
 from evenly.records import record, replace, static
 from evenly.simulate import layout, training
-from evenly.simulate.layout import Inputs, RunParts, Shape, State
+from evenly.simulate.layout import ClientMemories, Inputs, RunParts, Shape, State
 from evenly.simulate.measuring import device_data
 from evenly.simulate.schedule import Planner
 from evenly.simulate.training import Cohort, train_and_sum, train_vectors
@@ -95,7 +95,7 @@ def cohort(
         evaluate=np.array([False]),
     )
     memory = jnp.arange(8.0).reshape(4, 2) if remembers else ()
-    state = State(jnp.asarray(MODEL), (), (), memory, (), jnp.zeros(2, jnp.int32))
+    state = State(jnp.asarray(MODEL), (), (), ClientMemories(memory), (), jnp.zeros(2, jnp.int32))
     parts = RunParts(replace(work, rate=jnp.asarray(RATES)), (), None, None)
     block = jax.tree.map(jnp.asarray, block)
     return Cohort(
@@ -111,8 +111,8 @@ def expected(sizes: tuple[int, ...], c: Cohort) -> Expected:
     """A loop over the clients that return, their batches and the runs."""
     vectors = np.zeros((4, 2), np.float32)
     memory = (
-        np.array(c.state.memory)
-        if len(jax.tree.leaves(c.state.memory))
+        np.array(c.state.memory.work)
+        if len(jax.tree.leaves(c.state.memory.work))
         else np.zeros((4, 2), np.float32)
     )
     starts = np.cumsum((0, *sizes))
@@ -140,10 +140,10 @@ def check(
     vectors, memory = expected(sizes, c)
     np.testing.assert_array_equal(found.total, (coefficients * vectors).sum(0))
     visited = vectors.any(1) & (
-        bool(jax.tree.leaves(c.state.memory)) | (c.shape.lanes > 1) | coefficients.any(1)
+        bool(jax.tree.leaves(c.state.memory.work)) | (c.shape.lanes > 1) | coefficients.any(1)
     )
     np.testing.assert_array_equal(np.asarray(found.square_norm)[visited], (vectors**2)[visited])
-    if jax.tree.leaves(c.state.memory):
+    if jax.tree.leaves(c.state.memory.work):
         np.testing.assert_array_equal(found.memory, memory)
 
 
@@ -188,7 +188,7 @@ def test_a_round_without_steps_leaves_no_sum_and_all_memories():
     )
     found = trained(c._replace(block=c.block._replace(lanes=lanes)))
     np.testing.assert_array_equal(found.total, [0, 0])
-    np.testing.assert_array_equal(found.memory, c.state.memory)
+    np.testing.assert_array_equal(found.memory, c.state.memory.work)
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
@@ -257,14 +257,14 @@ def test_a_vector_that_is_not_finite_becomes_zeros_and_its_client_keeps_its_memo
     # the first row of client 1
     c = c._replace(inputs=c.inputs._replace(data=data._replace(x=data.x.at[5, 0].set(jnp.inf))))
     for k in (0, 1):
-        vector, memory, norm = c.visit(jnp.int32(k), c.state.memory[k], jnp.bool_(True))
+        vector, memory, norm = c.visit(jnp.int32(k), c.state.memory.work[k], jnp.bool_(True))
         want, after = (own[k] for own in expected(UNEQUAL, c))
         np.testing.assert_array_equal(vector, np.zeros(2) if k else want)
-        np.testing.assert_array_equal(memory, c.state.memory[k] if k else after)
+        np.testing.assert_array_equal(memory, c.state.memory.work[k] if k else after)
         assert np.isfinite(norm).tolist() == [not k] * 2
 
 
 def test_a_client_that_nobody_needs_takes_no_step():
     c = cohort(UNEQUAL)
-    vector, _, _ = c.visit(jnp.int32(0), c.state.memory[0], jnp.bool_(False))
-    np.testing.assert_array_equal(vector, c.state.memory[0])
+    vector, _, _ = c.visit(jnp.int32(0), c.state.memory.work[0], jnp.bool_(False))
+    np.testing.assert_array_equal(vector, c.state.memory.work[0])

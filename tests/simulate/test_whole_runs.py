@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenly.types import Seeds
+from evenly.types import Own, Seeds
 from tests.oracles import run as oracle
 from tests.oracles.run import Settings
 from tests.simulations import Simulated, algorithms, flat
@@ -88,7 +88,10 @@ def test_lambda_stays_on_the_simplex_when_only_some_take_part(simulated: Simulat
         np.testing.assert_array_equal(after[unseen], before[unseen])
         np.testing.assert_allclose([after.sum(), after.min() >= 0], 1)
         before = after
-    assert algorithm.rule.init(simulated.federation.census()).sum() == pytest.approx(1)
+    census = simulated.federation.census()
+    public = algorithm.rule.begin(census)
+    first = [algorithm.rule.remember(public, Own(examples=n)) for n in census.examples]
+    assert sum(map(float, first)) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

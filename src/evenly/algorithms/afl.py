@@ -14,7 +14,8 @@ simplex of sum lambda_k F_k(w), solved by descent in w and projected ascent in l
     per-domain  (Mohri et al.) every client takes one mini-batch step: w+ = sum lambda_k w_k, and
                 all losses move lambda, as in `full`; the mean of the iterates is served.
 
-Departures. The projection is the correct one (see `simplex`). The public q-FFL code, run as its
+Departures. The projection is the correct one. It needs only sums over the clients: each sum tells
+those whose lambda would fall below 0, until none is left. The public q-FFL code, run as its
 instructions say, ignores lambda when it averages; ours uses it. In the stochastic and per-domain
 forms F_j is a client's whole training loss, not a mini-batch's. Losses are means, so that sizes do
 not leak into lambda. If only some clients take part, their part of lambda is projected to its own
@@ -25,20 +26,30 @@ the round changes nothing. The trace has a row of zero coefficients for this rou
 serves the last iterate where the mean is usual, and the other way round.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import project, shares
+from evenly.algorithms.weights import project
 from evenly.data.federation import Census
 from evenly.parts.sampling import Full
 from evenly.parts.work import FullGradient, LocalTraining
 from evenly.records import leaf, record, static
-from evenly.types import Array, Rule, Select, Signals, Work
+from evenly.types import Array, Own, Rule, Select, Signals, Tree, Weighed, Work
 
 FORMS = ("full", "local", "stochastic", "per-domain")
 ONE_STEP = ("stochastic", "per-domain")  # clients take a single mini-batch step
+# sums until the projection has settled: at most 6 with 10 clients and 10 with 1,000 in random cases
+STAGES = 12
+ROUNDING = 1e-3  # the sum of all lambdas differs from 1 by less
+
+
+class Clients(NamedTuple):
+    """Public numbers of the rule."""
+
+    clients: Array  # number of clients
+    rows: Array  # training rows of all clients, where lambda starts from sizes
 
 
 @record
@@ -61,46 +72,89 @@ class AFL(Rule):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"loss", "chance"} if self.form == "stochastic" else {"loss"})
+        more = {"stochastic": {"chance"}, "local": {"examples"}}.get(self.form, set())
+        return frozenset({"loss"} | more)
 
-    def init(self, census: Census) -> Array:
-        sizes = jnp.asarray(census.examples, float)
-        return (
-            sizes / sizes.sum()
-            if self.form == "local"
-            else jnp.full(sizes.shape, 1.0 / sizes.shape[0])
-        )
+    @property
+    def whole_cohort(self) -> str:
+        reason = "one client is drawn from lambda, so that the others do not count at all"
+        return f"{reason}; per-domain takes the same step on average" if self._draws else ""
 
-    def weigh(self, state: Array, signals: Signals) -> tuple[Array, Array]:
+    @property
+    def stages(self) -> int:
+        return 0 if self._draws else STAGES
+
+    @property
+    def _draws(self) -> bool:
+        return self.form == "stochastic"
+
+    def begin(self, census: Census) -> Clients:
+        # rows only where lambda starts from sizes, so that other forms need no census
+        rows = census.examples.sum() if self.form == "local" else 0
+        return Clients(jnp.asarray(len(census.examples)), jnp.asarray(rows, float))
+
+    def remember(self, public: Clients, own: Own) -> Array:
+        return own.examples / public.rows if self.form == "local" else 1.0 / public.clients
+
+    def contribute(self, public: Clients, own: Own, sums: tuple[Tree, ...]) -> Tree:
+        """1, the target and lambda; in later stages 0 instead for clients whose lambda ends at 0
+        (Michelot 1986).
+        """
+        target = own.memory + self.rate_lambda * own.loss
+        inside = target + _threshold(public, sums) > 0 if sums else True
+        return tuple(jnp.where(inside, value, 0.0) for value in (1.0, target, own.memory))
+
+    def weigh(self, public: Clients, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        moved = own.memory + self.rate_lambda * own.loss + _threshold(public, sums)
+        moved = jnp.where(_mass(public, sums) > 0, jnp.maximum(moved, 0.0), 0.0)
+        return Weighed(moved if self.form == "local" else own.memory, memory=moved)
+
+    def weigh_cohort(self, public: Clients, signals: Signals) -> Weighed:
         # By client, not by slot: a client may sit in two slots, and draws must not depend on the
         # order of slots.
-        present = jnp.zeros(state.shape, bool).at[signals.client].max(signals.returned)
-        loss = jnp.zeros_like(state).at[signals.client].set(signals.loss)
-        lambdas = jnp.where(present, state, 0.0)
-        if self.form == "stochastic":
-            used = _drawn(lambdas, signals.chance[0])
-            climb = _drawn(jnp.where(present, 1.0, 0.0), signals.chance[1]) * present.sum() * loss
-        else:
-            used, climb = lambdas, loss
-        # With all clients present the mass is exactly 1; the sum of lambda may differ by rounding.
-        mass = jnp.where(present.all(), 1.0, lambdas.sum())
-        moved = project(
-            lambdas + self.rate_lambda * climb, present, mass, most=signals.client.shape[0]
+        same = signals.client[:, None] == signals.client
+        present = signals.returned & (jnp.argmax(same, axis=1) == jnp.arange(same.shape[0]))
+        lambdas = jnp.where(present, signals.memory, 0.0)
+        drawn, climbs = (
+            _drawn(odds, chance, signals.client)
+            for odds, chance in zip((lambdas, present * 1.0), signals.chance, strict=True)
         )
-        weights = moved if self.form == "local" else used
-        return shares(weights[signals.client], signals.returned), jnp.where(present, moved, state)
+        # With all clients present the mass is exactly 1; the sum of lambda may differ by rounding.
+        mass = jnp.where(present.sum() == public.clients, 1.0, lambdas.sum())
+        climb = climbs * present.sum() * signals.loss
+        moved = project(lambdas + self.rate_lambda * climb, present, mass)
+        return Weighed(_spread(drawn, same), memory=_spread(moved, same))
 
 
-def _drawn(odds: Array, chance: Array) -> Array:
-    """One-hot vector of the client that a uniform number selects, in proportion to odds; all zero
-    if all odds are 0. [clients]
+def _mass(public: Clients, sums: tuple[Tree, ...]) -> Array:
+    """What lambda sums to over the cohort: exactly 1 with all clients."""
+    count, _, lambdas = sums[0]
+    everyone = (count == public.clients) & (jnp.abs(lambdas - 1) < ROUNDING)
+    return jnp.where(everyone, 1.0, lambdas)
+
+
+def _threshold(public: Clients, sums: tuple[Tree, ...]) -> Array:
+    """tau such that max(target + tau, 0) has the mass of the cohort, once the sums have settled."""
+    inside, targets, _ = sums[-1]
+    tau = (_mass(public, sums) - targets) / jnp.maximum(inside, 1.0)
+    # Rounding swallows a lambda that is tiny beside the losses: nobody is inside then, nor later.
+    return jnp.where(inside > 0, tau, -jnp.inf)
+
+
+def _spread(values: Array, same: Array) -> Array:
+    """Give the value of a client's first slot to all of its slots."""
+    return values[jnp.argmax(same, axis=1)]
+
+
+def _drawn(odds: Array, chance: Array, client: Array) -> Array:
+    """One-hot vector of the slot that a uniform number selects in proportion to odds, in the order
+    of the clients' numbers; all zero if all odds are 0. [K]
     """
-    edges = jnp.cumsum(odds)
-    number = jnp.arange(odds.shape[0])
-    last = jnp.max(jnp.where(odds > 0, number, 0))  # a number rounded up to 1 picks it
-    return ((number == jnp.minimum((edges <= chance * edges[-1]).sum(), last)) & (odds > 0)).astype(
-        odds.dtype
-    )
+    order = jnp.argsort(client)
+    edges, place = jnp.cumsum(odds[order]), jnp.arange(odds.shape[0])
+    last = jnp.max(jnp.where(odds[order] > 0, place, 0))  # a number rounded up to 1 picks it
+    chosen = order[jnp.minimum((edges <= chance * edges[-1]).sum(), last)]
+    return ((place == chosen) & (odds > 0)).astype(odds.dtype)
 
 
 def work_of(settings: dict[str, Any]) -> type[Work]:

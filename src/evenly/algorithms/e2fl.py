@@ -33,7 +33,7 @@ from evenly.parts.ranking import Frozen
 from evenly.parts.ranking_work import EdgePopup, GroupServer, GroupVotes
 from evenly.parts.sampling import Uniform
 from evenly.records import record, require, static
-from evenly.types import Array, Effort, Rule, Signals, Tree
+from evenly.types import Array, Own, Rule, Totals, Tree, Weighed
 
 INFERENCE = ("known", "rank-clustering", *CHOOSERS)
 
@@ -92,17 +92,14 @@ class E2FL(Rule):
     def needs(self) -> frozenset[str]:
         return frozenset({"choice"})
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        return self._members(signals).astype(jnp.float32), state
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        return Weighed((own.choice == jnp.arange(self.groups)).astype(jnp.float32))
 
-    def step(
-        self, state: Tree, signals: Signals, effort: Effort, total: Tree
-    ) -> tuple[GroupVotes, Tree]:
-        return GroupVotes(total, self._members(signals).any(1)), state
+    def norm(self, public: Tree, totals: Totals) -> Array:
+        return jnp.ones(())  # votes are counted, not averaged
 
-    def _members(self, signals: Signals) -> Array:
-        """Whether each client that returned belongs to each group. bool [groups, K]"""
-        return (signals.choice[None] == jnp.arange(self.groups)[:, None]) & signals.returned
+    def step(self, public: Tree, sums: tuple[Tree, ...], totals: Totals) -> tuple[GroupVotes, Tree]:
+        return GroupVotes(totals.mean, totals.weight > 0), public
 
 
 METHOD = Method(

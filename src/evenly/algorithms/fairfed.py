@@ -15,8 +15,8 @@ every client carries a weight that starts at n_k / n and moves against the mean:
     v_k <- max(0, v_k - beta (D_k - mean D)),    a_k = v_k / sum v,    w+ = sum a_k w_k.
 
 Where phi_k or phi_all is undefined, because a side has no rows, D_k is the gap in accuracy |acc_all
-- acc_k|; the rule's state counts how often. If all weights of a round are 0, sizes decide. A client
-that is not in the round keeps its weight.
+- acc_k|; the rule counts how often. If all weights of a round are 0, sizes decide. A weight is the
+client's memory: a client that is not in the round keeps it.
 
 Departures. The paper combines it with reweighing of rows (`+reweigh`); the thesis, and our default,
 do not. The thesis speaks of local validation data but holds none out: rates are measured on
@@ -35,22 +35,31 @@ import numpy as np
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS, shares, softmax_shares
+from evenly.algorithms.weights import WEIGHTS
 from evenly.data.federation import Census, sides
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, require, static
-from evenly.types import Array, Rule, Signals
+from evenly.types import Array, Own, Rule, Totals, Tree, Weighed
 
 METRICS = ("eod", "spd", "accuracy")
 
 
-class FairFedState(NamedTuple):
-    """State of the rule."""
+class SideRates(NamedTuple):
+    """Public numbers of the rule."""
 
-    raw: Array  # [clients] weights before they are divided by their sum
+    size: Array  # training rows of all clients, or their number
     fallbacks: Array  # how often the gap in accuracy stood in for an undefined rate
     sides: Array  # [2, groups] 1 for the groups of each side
     favourable: Array  # [labels] 1 for the favourable label
+
+
+class RateCounts(NamedTuple):
+    """What the rule reads of a table."""
+
+    hits: Array  # [2] rows of each side that the rate counts
+    rows: Array  # [2] rows of each side that it is a share of
+    correct: Array
+    all: Array
 
 
 @record
@@ -97,86 +106,106 @@ class FairFed(Rule):
         table = "table" if self.measured_on == "train" else "valid_table"
         return frozenset({table, "examples"} if self.counts_sizes else {table})
 
-    def init(self, census: Census) -> FairFedState:
-        sizes = jnp.asarray(
-            census.examples if self.counts_sizes else np.ones(len(census.examples)), float
-        )
+    @property
+    def stages(self) -> int:
+        """Counts; gaps, where their mean is needed; weights, to tell whether any is left."""
+        if self.form == "additive":
+            return 3
+        return 1 if self.measured_on == "train" else 2
+
+    def begin(self, census: Census) -> SideRates:
+        size = census.examples.sum() if self.counts_sizes else len(census.examples)
         favourable = np.arange(census.cells.shape[2]) == census.favourable
         two = jnp.asarray(sides(census, "FairFed"), float)
-        return FairFedState(
-            sizes / sizes.sum(), jnp.zeros((), jnp.int32), two, jnp.asarray(favourable, float)
+        return SideRates(
+            jnp.asarray(size, float), jnp.zeros((), jnp.int32), two, jnp.asarray(favourable, float)
         )
 
-    def weigh(self, state: FairFedState, signals: Signals) -> tuple[Array, FairFedState]:
-        returned = signals.returned
-        gap, stood_in = self._gaps(state, signals)
-        state = state._replace(
-            fallbacks=state.fallbacks + (stood_in & returned).sum().astype(state.fallbacks.dtype)
-        )
-        sizes = signals.examples if self.counts_sizes else jnp.ones(returned.shape)
+    def remember(self, public: SideRates, own: Own) -> Tree:
+        return self.size(own) / public.size if self.form == "additive" else ()
+
+    def contribute(self, public: SideRates, own: Own, sums: tuple[Tree, ...]) -> Tree:
+        """The client's counts; its gap and 1; its weight and its size."""
+        if not sums:
+            return self._counts(public, own)
+        if len(sums) == 1:
+            there = self._counts(public, own).all > 0
+            return jnp.where(there, self._gap(public, own, sums)[0], 0.0), there * 1.0
+        return self._moved(public, own, sums), self.size(own)
+
+    def weigh(self, public: SideRates, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        gap, stood_in = self._gap(public, own, sums)
         if self.form == "exponential":
-            return softmax_shares(jnp.log(sizes) - self.beta * gap, returned), state
-        mean = jnp.where(returned, gap, 0.0).sum() / jnp.maximum(returned.sum(), 1)
-        moved = state.raw[signals.client] - self.beta * (gap - mean)
-        moved = jnp.maximum(moved, 0.0) if self.clamp else moved
-        weights = shares(
-            jnp.where(jnp.where(returned, moved, 0.0).sum() > 0, moved, sizes), returned
-        )
-        carried = moved if self.carry == "raw" else weights
-        # an index beyond the end writes nothing
-        at = jnp.where(returned, signals.client, state.raw.shape[0])
-        return weights, state._replace(raw=state.raw.at[at].set(carried, mode="drop"))
+            return Weighed(self.size(own), exponent=-self.beta * gap, extras=stood_in)
+        moved, (total, size) = self._moved(public, own, sums), sums[2]
+        # a sum that is not positive leaves the round to sizes
+        weight = jnp.where(total > 0, moved, self.size(own))
+        share = weight / jnp.where(total > 0, total, size)
+        return Weighed(weight, extras=stood_in, memory=moved if self.carry == "raw" else share)
 
-    def _gaps(self, state: FairFedState, signals: Signals) -> tuple[Array, Array]:
-        """Distance of each client from the global rate, and whether accuracy replaced an undefined
-        rate. [K], bool [K]
+    def step(
+        self, public: SideRates, sums: tuple[Tree, ...], totals: Totals
+    ) -> tuple[Tree, SideRates]:
+        more = totals.extras.astype(public.fallbacks.dtype)
+        return totals.mean, public._replace(fallbacks=public.fallbacks + more)
+
+    def report(self, public: SideRates) -> dict[str, Array]:
+        return {"fallbacks": public.fallbacks}
+
+    def _counts(self, public: SideRates, own: Own) -> RateCounts:
+        table = own.table if self.measured_on == "train" else own.valid_table
+        return counts(self.metric, jnp.asarray(table, public.sides.dtype), public)
+
+    def _gap(self, public: SideRates, own: Own, sums: tuple[Tree, ...]) -> tuple[Array, Array]:
+        """Distance from the global rate, and whether accuracy replaced an undefined rate (1) or
+        not (0). A client without rows has the mean gap.
         """
-        table = jnp.asarray(
-            signals.table if self.measured_on == "train" else signals.valid_table, state.raw.dtype
-        )
-        everyone = jnp.where(signals.returned[:, None, None, None], table, 0.0).sum(0)
-        (client, client_defined), (pooled, pooled_defined) = (
-            difference(self.metric, t, state) for t in (table, everyone)
-        )
-        by_accuracy = jnp.abs(accuracy(everyone) - accuracy(table))
-        defined = client_defined & pooled_defined
-        gap = jnp.where(defined, jnp.abs(pooled - client), by_accuracy)
-        if self.measured_on == "train":
-            return gap, ~defined
-        there = signals.returned & (table.sum((1, 2, 3)) > 0)
-        return (
-            jnp.where(there, gap, jnp.where(there, gap, 0.0).sum() / jnp.maximum(there.sum(), 1)),
-            ~defined & there,
-        )
+        mine, everyone = self._counts(public, own), sums[0]
+        (own_rate, own_defined), (global_rate, defined) = difference(mine), difference(everyone)
+        defined &= own_defined
+        by_accuracy = jnp.abs(accuracy(everyone) - accuracy(mine))
+        gap = jnp.where(defined, jnp.abs(global_rate - own_rate), by_accuracy)
+        there = mine.all > 0
+        if self.measured_on == "valid" and len(sums) > 1:
+            gap = jnp.where(there, gap, _mean(sums[1]))
+        return gap, (~defined & (there | (self.measured_on == "train"))) * 1.0
 
-    def report(self, state: FairFedState) -> dict[str, Array]:
-        return {"fallbacks": state.fallbacks}
+    def _moved(self, public: SideRates, own: Own, sums: tuple[Tree, ...]) -> Array:
+        """The client's weight, moved against the mean gap."""
+        gap, _ = self._gap(public, own, sums)
+        moved = own.memory - self.beta * (gap - _mean(sums[1]))
+        return jnp.maximum(moved, 0.0) if self.clamp else moved
 
 
-def difference(metric: str, table: Array, state: FairFedState) -> tuple[Array, Array]:
-    """The rate of the unprivileged minus that of the privileged, and whether both exist; from
-    counts [..., groups, labels, outcomes].
-    """
-    favourable = state.favourable
+def counts(metric: str, table: Array, public: SideRates) -> RateCounts:
+    """The six numbers of a table [groups, labels, outcomes] that rates and accuracy need."""
+    diagonal = table * jnp.eye(table.shape[-1])
     if metric == "accuracy":
-        hits, rows = table * jnp.eye(table.shape[-1]), table
+        hits, rows = diagonal, table
     elif metric == "spd":
-        hits, rows = table * favourable, table
+        hits, rows = table * public.favourable, table
     else:
-        rows = table * favourable[:, None]
-        hits = rows * favourable
+        rows = table * public.favourable[:, None]
+        hits = rows * public.favourable
     # Products and sums instead of matrix products, which round counts on some devices.
-    # [..., 2]
-    hit, of = (
-        (counts.sum((-2, -1))[..., None, :] * state.sides).sum(-1) for counts in (hits, rows)
-    )
-    rate = hit / jnp.where(of > 0, of, 1.0)  # counts that were cut may be below 1
-    return rate[..., 0] - rate[..., 1], (of > 0).all(-1)
+    hit, of = ((cells.sum((1, 2)) * public.sides).sum(1) for cells in (hits, rows))
+    return RateCounts(hit, of, diagonal.sum(), table.sum())
 
 
-def accuracy(table: Array) -> Array:
-    rows = table.sum((-3, -2, -1))
-    return (table * jnp.eye(table.shape[-1])).sum((-3, -2, -1)) / jnp.where(rows > 0, rows, 1.0)
+def difference(counted: RateCounts) -> tuple[Array, Array]:
+    """The rate of the unprivileged minus that of the privileged, and whether both exist."""
+    # counts that were cut may be below 1
+    rate = counted.hits / jnp.where(counted.rows > 0, counted.rows, 1.0)
+    return rate[0] - rate[1], (counted.rows > 0).all()
+
+
+def accuracy(counted: RateCounts) -> Array:
+    return counted.correct / jnp.where(counted.all > 0, counted.all, 1.0)
+
+
+def _mean(gaps: tuple[Array, Array]) -> Array:
+    """The mean gap, from the sum of the gaps and the number of clients that have one."""
+    return gaps[0] / jnp.maximum(gaps[1], 1.0)
 
 
 METHOD = Method(

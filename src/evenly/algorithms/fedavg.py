@@ -13,12 +13,10 @@ an error.
 
 from typing import Any
 
-import jax.numpy as jnp
-
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS, shares
+from evenly.algorithms.weights import WEIGHTS
 from evenly.records import record, static
-from evenly.types import Array, Rule, Select, Signals, Tree
+from evenly.types import Own, Rule, Select, Tree, Weighed
 
 
 @record
@@ -31,9 +29,8 @@ class FedAvg(Rule):
         doc="'size' or 'equal'; by default equal where clients are sampled by size",
     )
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        raw = signals.examples if self.weights == "size" else jnp.ones(signals.returned.shape)
-        return shares(raw, signals.returned), state
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        return Weighed(self.size(own))
 
 
 def follow_sampling(settings: dict[str, Any], select: Select) -> dict[str, Any]:

@@ -7,22 +7,20 @@ unprivileged people and a coverage cov that a client ought to reach,
     a_k proportional to n_k exp(alpha (u_k - cov)),    w+ = sum a_k w_k.
 
 Departures. The coverage is the same factor for every client and cancels when weights are made to
-sum to 1: it has no effect, whatever it is, so it is not a setting. Weights are computed as a
-softmax of alpha u_k + log n_k, because exp(alpha (u_k - cov)) overflows in single precision from
-8872 rows above coverage at alpha = 0.01. The printed algorithm sums over all clients; the sum here
-is over those that returned. Counts are not shares: at alpha = 0.01 and thousands of rows the
-largest u_k takes practically all the weight.
+sum to 1: it has no effect, whatever it is, so it is not a setting. The round shifts the exponents
+alpha u_k, because exp(alpha (u_k - cov)) overflows in single precision from 8872 rows above
+coverage at alpha = 0.01. The printed algorithm sums over all clients; the sum here is over those
+that returned. Counts are not shares: at alpha = 0.01 and thousands of rows the largest u_k takes
+practically all the weight.
 """
-
-import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS, softmax_shares
+from evenly.algorithms.weights import WEIGHTS
 from evenly.data.federation import Census, sides
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, static
-from evenly.types import Array, Rule, Signals, Tree
+from evenly.types import Own, Rule, Tree, Weighed
 
 
 @record
@@ -42,18 +40,12 @@ class FedCvg(Rule):
     def needs(self) -> frozenset[str]:
         return frozenset({"unprivileged", "examples"} if self.counts_sizes else {"unprivileged"})
 
-    def init(self, census: Census) -> Tree:
+    def begin(self, census: Census) -> Tree:
         sides(census, "FedCvg")  # only to refuse a federation without two of them
         return ()
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        score = self.alpha * signals.unprivileged
-        return (
-            softmax_shares(
-                score + jnp.log(signals.examples) if self.counts_sizes else score, signals.returned
-            ),
-            state,
-        )
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        return Weighed(self.size(own), exponent=self.alpha * own.unprivileged)
 
 
 METHOD = Method(

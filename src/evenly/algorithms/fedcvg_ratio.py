@@ -25,27 +25,24 @@ favour the minority, who are the others there.
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS, shares
+from evenly.algorithms.weights import WEIGHTS
 from evenly.data.federation import Census, sides
 from evenly.parts.optimisers import Blend, BlendingServer
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, static
-from evenly.types import Array, Effort, Rule, Signals, Tree
+from evenly.types import Array, Own, Rule, Totals, Tree, Weighed
 
 LEAST, MOST = 0.5, 2.0  # what a client's size may be multiplied by
 
 
-class Averages(NamedTuple):
-    """The moving average of every client's weight."""
+class Average(NamedTuple):
+    """A client's memory: the moving average of its weight."""
 
-    weight: Array  # [clients]
-    seen: Array  # bool [clients] whether it holds anything
-    # sum of the averages of the last round, where they are not made to sum to 1
-    mass: Array | None = None
+    weight: Array
+    known: Array  # bool: whether it holds anything
 
 
 @record
@@ -80,51 +77,54 @@ class FedCvgRatio(Rule):
     def needs(self) -> frozenset[str]:
         return frozenset({"examples", "unprivileged"})
 
-    def init(self, census: Census) -> Averages:
+    @property
+    def stages(self) -> int:
+        return 2
+
+    def begin(self, census: Census) -> Array:
         sides(census, "FedCvg-Ratio")  # only to refuse a federation without two of them
-        sizes = jnp.asarray(
-            census.examples if self.counts_sizes else np.ones(len(census.examples)), float
+        return jnp.asarray(
+            census.examples.sum() if self.counts_sizes else len(census.examples), float
         )
-        mass = None if self.renormalise else jnp.ones(())
-        return Averages(sizes / sizes.sum(), jnp.full(sizes.shape, self.start == "size"), mass)
 
-    def weigh(self, state: Averages, signals: Signals) -> tuple[Array, Averages]:
-        rows = jnp.asarray(signals.examples, state.weight.dtype)
-        present = signals.returned & (rows > 0)
-        sizes = rows if self.counts_sizes else jnp.ones_like(rows)
-        now = shares(sizes * scores(self.alpha, signals.unprivileged, rows, present), present)
-        before = state.weight[signals.client]
-        averaged = jnp.where(
-            state.seen[signals.client], self.memory * before + (1 - self.memory) * now, now
+    def remember(self, public: Array, own: Own) -> Average:
+        return Average(self.size(own) / public, jnp.asarray(self.start == "size"))
+
+    def contribute(self, public: Array, own: Own, sums: tuple[Tree, ...]) -> Tree:
+        """Unprivileged rows and all rows; then the size times the score, n s."""
+        return self._scored(own, sums[0]) if sums else (own.unprivileged, own.examples)
+
+    def weigh(self, public: Array, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        total = jnp.where(sums[1] > 0, sums[1], 1.0)
+        now = self._scored(own, sums[0]) / total
+        before, known = own.memory
+        averaged = jnp.where(known, self.memory * before + (1 - self.memory) * now, now)
+        present = own.examples > 0
+        return Weighed(
+            jnp.where(present, averaged, 0.0),
+            memory=Average(jnp.where(present, averaged, before), known | present),
         )
-        # an index beyond the end writes nothing
-        at = jnp.where(present, signals.client, state.weight.shape[0])
-        state = state._replace(
-            weight=state.weight.at[at].set(averaged, mode="drop"),
-            seen=state.seen.at[at].set(True, mode="drop"),
-        )
-        if self.renormalise:
-            return shares(averaged, present), state
-        weights = jnp.where(present, averaged, 0.0)
-        return weights, state._replace(mass=weights.sum())
 
-    def step(
-        self, state: Averages, signals: Signals, effort: Effort, total: Tree
-    ) -> tuple[Tree, Averages]:
-        return (total if state.mass is None else Blend(state.mass, total)), state
+    def norm(self, public: Array, totals: Totals) -> Array:
+        return totals.weight if self.renormalise else jnp.ones(())
+
+    def step(self, public: Array, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Array]:
+        return totals.mean if self.renormalise else Blend(totals.weight, totals.mean), public
+
+    def _scored(self, own: Own, everyone: tuple[Array, Array]) -> Array:
+        """n_k s_k, or s_k where sizes do not count; 0 for a client without rows."""
+        scored = self.size(own) * score(self.alpha, own, everyone)
+        return jnp.where(own.examples > 0, scored, 0.0)
 
 
-def scores(alpha: Array | float, unprivileged: Array, rows: Array, present: Array) -> Array:
-    """What each client's size is multiplied by, s_k. [K]"""
-    r = jnp.where(present, unprivileged, 0.0).sum() / jnp.maximum(
-        jnp.where(present, rows, 0.0).sum(), 1.0
-    )
+def score(alpha: Array | float, own: Own, everyone: tuple[Array, Array]) -> Array:
+    """What the client's size is multiplied by, s_k, given the unprivileged rows and all rows of the
+    cohort.
+    """
+    r = everyone[0] / jnp.maximum(everyone[1], 1.0)
     rarer = jnp.minimum(r, 1 - r)
-    distance = jnp.where(
-        rarer > 0,
-        (unprivileged / jnp.maximum(rows, 1.0) - r) / jnp.where(rarer > 0, rarer, 1.0),
-        0.0,
-    )
+    share = own.unprivileged / jnp.maximum(own.examples, 1.0)
+    distance = jnp.where(rarer > 0, (share - r) / jnp.where(rarer > 0, rarer, 1.0), 0.0)
     return jnp.clip(1 + alpha * jnp.where(r < 0.5, distance, -distance), LEAST, MOST)
 
 

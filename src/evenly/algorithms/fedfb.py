@@ -19,9 +19,9 @@ o_z is that times n, in the mean of a batch, so that alpha = 0 is FedAvg at the 
 Their code adds the constants m_0z / m_z once per client and clips every lambda by the mass of side
 0; here they are added once and each side has its own bounds. Losses are those of the model that
 clients receive, and move the weights of the *next* round: they lag by one round. Where only some
-clients take part, all sums are over those that returned; a round that lacks a side moves nothing.
-Several groups are pooled into two sides, several labels into favourable and not. If no row counts
-at all, sizes decide.
+clients take part, all sums are over those that returned; a round that lacks a side moves no row
+weight, and a round in which no row counts changes nothing. Several groups are pooled into two
+sides, several labels into favourable and not.
 """
 
 from typing import NamedTuple
@@ -31,15 +31,15 @@ import numpy as np
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS, shares
+from evenly.algorithms.weights import WEIGHTS
 from evenly.data.federation import Census, sides
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, static
-from evenly.types import Array, Effort, Rule, Signals, Tree
+from evenly.types import Array, Own, Rule, Totals, Tree, Weighed
 
 
 class Balance(NamedTuple):
-    """State of the rule."""
+    """Public numbers of the rule."""
 
     unfavourable: Array  # [2] o_z, how much a row without the favourable label counts on each side
     rounds: Array  # rounds done
@@ -65,49 +65,41 @@ class FedFB(Rule):
     def needs(self) -> frozenset[str]:
         return frozenset({"table", "cell_loss"})
 
-    def init(self, census: Census) -> Balance:
+    def begin(self, census: Census) -> Balance:
         favourable = np.arange(census.cells.shape[2]) == census.favourable
         two = jnp.asarray(sides(census, "FedFB"), float)
         return Balance(jnp.ones(2), jnp.zeros(()), two, jnp.asarray(favourable, float))
 
-    def row_weights(self, state: Balance) -> Array:
-        by_group = (state.unfavourable[:, None] * state.sides).sum(0)[:, None]
-        return jnp.where(state.favourable > 0, 2 - by_group, by_group)
+    def row_weights(self, public: Balance) -> Array:
+        by_group = (public.unfavourable[:, None] * public.sides).sum(0)[:, None]
+        return jnp.where(public.favourable > 0, 2 - by_group, by_group)
 
-    def weigh(self, state: Balance, signals: Signals) -> tuple[Array, Balance]:
-        cells = jnp.asarray(signals.table.sum(-1), state.unfavourable.dtype)  # [K, groups, labels]
-        rows = cells.sum((1, 2))
-        counted = (cells * self.row_weights(state)).sum((1, 2))
-        counted = jnp.where(jnp.where(signals.returned, counted, 0.0).sum() > 0, counted, rows)
-        return (
-            shares(
-                counted if self.counts_sizes else counted / jnp.maximum(rows, 1.0), signals.returned
-            ),
-            state,
+    def weigh(self, public: Balance, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        cells = jnp.asarray(own.table.sum(-1), public.unfavourable.dtype)  # [groups, labels]
+        counted = (cells * self.row_weights(public)).sum()
+        return Weighed(
+            counted if self.counts_sizes else counted / jnp.maximum(cells.sum(), 1.0),
+            extras=(_by_side(public, cells), _by_side(public, own.cell_loss)),
         )
 
-    def step(
-        self, state: Balance, signals: Signals, effort: Effort, total: Tree
-    ) -> tuple[Tree, Balance]:
-        returned = signals.returned[:, None, None]
-        rows = _by_side(state, jnp.where(returned, signals.table.sum(-1), 0.0).sum(0))
-        losses = _by_side(state, jnp.where(returned, signals.cell_loss, 0.0).sum(0))
+    def step(self, public: Balance, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Balance]:
+        rows, losses = totals.extras
         size = rows.sum(1)
         both = (size > 0).all()
         size = jnp.where(both, size, 1.0)
         tilt = (losses[:, 1] - losses[:, 0] + rows[:, 0]) / size  # [2]
         f = jnp.where(both, tilt[0] - tilt[1], 0.0)
-        rounds = state.rounds + signals.returned.any()
-        move = self.alpha / jnp.sqrt(jnp.maximum(rounds, 1.0)) * f * size.sum() / size
-        moved = jnp.clip(state.unfavourable + move * jnp.array([-1.0, 1.0]), 0.0, 2.0)
-        return total, state._replace(unfavourable=moved, rounds=rounds)
+        rounds = public.rounds + 1
+        move = self.alpha / jnp.sqrt(rounds) * f * size.sum() / size
+        moved = jnp.clip(public.unfavourable + move * jnp.array([-1.0, 1.0]), 0.0, 2.0)
+        return totals.mean, public._replace(unfavourable=moved, rounds=rounds)
 
 
-def _by_side(state: Balance, cells: Array) -> Array:
+def _by_side(public: Balance, cells: Array) -> Array:
     """Sums by side and by label, unfavourable first, of values [groups, labels]. [2, 2]"""
-    per_label = (state.sides[:, :, None] * cells).sum(1)  # [2, labels]
-    wanted = (per_label * state.favourable).sum(1)
-    return jnp.stack([(per_label * (1 - state.favourable)).sum(1), wanted], axis=1)
+    per_label = (public.sides[:, :, None] * cells).sum(1)  # [2, labels]
+    wanted = (per_label * public.favourable).sum(1)
+    return jnp.stack([(per_label * (1 - public.favourable)).sum(1), wanted], axis=1)
 
 
 METHOD = Method(

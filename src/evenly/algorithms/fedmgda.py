@@ -20,7 +20,7 @@ from evenly.algorithms.method import Method
 from evenly.algorithms.weights import WEIGHTS, shares
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, static
-from evenly.types import Array, Effort, Rule, Signals, Tree
+from evenly.types import Array, Rule, Signals, Totals, Tree, Weighed
 
 ITERATIONS = 400
 BISECTIONS = 40
@@ -49,22 +49,25 @@ class FedMGDA(Rule):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"gram", "examples"} if self.weights == "size" else {"gram"})
+        return frozenset({"gram", "examples"} if self.counts_sizes else {"gram"})
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+    @property
+    def whole_cohort(self) -> str:
+        return "its coefficients follow from the inner products of all updates"
+
+    def weigh_cohort(self, public: Tree, signals: Signals) -> Weighed:
         length = jnp.sqrt(jnp.maximum(jnp.diagonal(signals.gram), 0.0))
         moving = signals.returned & (length > 0)
         inverse = jnp.where(moving, 1.0 / length, 0.0)
-        centre = shares(
-            signals.examples if self.weights == "size" else jnp.ones(moving.shape), moving
-        )
-        lambdas = shortest(
-            signals.gram * inverse[:, None] * inverse[None, :], centre, self.epsilon, moving
-        )
-        return lambdas * inverse, state
+        centre = shares(signals.examples if self.counts_sizes else jnp.ones(moving.shape), moving)
+        normalised = signals.gram * inverse[:, None] * inverse[None, :]
+        return Weighed(shortest(normalised, centre, self.epsilon, moving) * inverse)
 
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        return trees.scale(total, self.server_rate), state
+    def norm(self, public: Tree, totals: Totals) -> Array:
+        return jnp.ones(())
+
+    def step(self, public: Tree, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Tree]:
+        return trees.scale(totals.mean, self.server_rate), public
 
 
 def shortest(gram: Array, centre: Array, epsilon: Array | float, mask: Array) -> Array:

@@ -2,18 +2,18 @@
 
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
 2017. With `q` it is the fixed-step solver of the q-FFL objective that q-FFL compares with ("static
-step size" in the authors' code): w+ = w - (rate/|R|) sum F_k^q grad F_k. Those coefficients do not
-sum to 1: their size is the point of the method.
+step size" in the authors' code): w+ = w - (rate/|R|) sum F_k^q grad F_k. The sum is divided by the
+sizes, so the coefficients do not sum to 1: their size is the point of the method.
 """
 
 import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS, shares
+from evenly.algorithms.weights import WEIGHTS
 from evenly.parts.work import FullGradient
 from evenly.records import leaf, record, static
-from evenly.types import Array, Rule, Signals, Tree
+from evenly.types import Array, Own, Rule, Totals, Tree, Weighed
 
 
 @record
@@ -38,15 +38,16 @@ class FedSGD(Rule):
             | (set() if self.q is None else {"loss"})
         )
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        raw = signals.examples if self.weights == "size" else jnp.ones(signals.returned.shape)
-        share = shares(raw, signals.returned)
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        size = self.size(own)
         if self.q is None:
-            return share, state
+            return Weighed(size, extras=size)
         # refused, not squared away by an even power
-        loss = jnp.where(signals.loss < 0, jnp.nan, signals.loss)
-        # 0 to the power 0 is 1
-        return jnp.where(signals.returned, share * loss**self.q, 0.0), state
+        loss = jnp.where(own.loss < 0, jnp.nan, own.loss)
+        return Weighed(size * loss**self.q, extras=size)
+
+    def norm(self, public: Tree, totals: Totals) -> Array:
+        return totals.extras
 
 
 METHOD = Method(

@@ -16,15 +16,18 @@ from evenly.parts.ranking import Frozen
 from evenly.parts.ranking_work import EdgePopup, RankServer
 from evenly.parts.sampling import Uniform
 from evenly.records import record
-from evenly.types import Array, Rule, Signals, Tree
+from evenly.types import Array, Own, Rule, Totals, Tree, Weighed
 
 
 @record
 class FRL(Rule):
     """Count each ballot once."""
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        return signals.returned.astype(jnp.float32), state
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        return Weighed(1.0)
+
+    def norm(self, public: Tree, totals: Totals) -> Array:
+        return jnp.ones(())  # votes are counted, not averaged
 
 
 METHOD = Method(

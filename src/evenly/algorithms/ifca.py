@@ -13,20 +13,19 @@ results; where models stay empty, start again from another seed and keep the run
 training loss.
 """
 
-import jax
 import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS, shares
+from evenly.algorithms.weights import WEIGHTS
 from evenly.records import record, static
-from evenly.types import Array, Rule, Signals, Tree
+from evenly.types import Own, Rule, Tree, Weighed
 
 
 @record
 class IFCA(Rule):
-    """Average the updates within each cluster, by size or equally: a row of coefficients for each
-    cluster sums to 1, or is 0.
+    """Average the updates within each cluster, by size or equally: a client counts in the cluster
+    that it chose.
     """
 
     groups: int = static(
@@ -46,12 +45,10 @@ class IFCA(Rule):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"choice", "examples"} if self.weights == "size" else {"choice"})
+        return frozenset({"choice", "examples"} if self.counts_sizes else {"choice"})
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        raw = signals.examples if self.weights == "size" else jnp.ones(signals.returned.shape)
-        members = (signals.choice[None] == jnp.arange(self.groups)[:, None]) & signals.returned
-        return jax.vmap(lambda own: shares(raw, own))(members), state
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        return Weighed(self.size(own) * jnp.equal(own.choice, jnp.arange(self.groups)))
 
 
 METHOD = Method(

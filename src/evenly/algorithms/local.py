@@ -6,20 +6,18 @@ it, for the same local epochs that a federated method would give it, on the same
 is its own and nothing is sent. Coefficients are 0, so that no client influences another.
 """
 
-import jax.numpy as jnp
-
 from evenly.algorithms.method import Method
 from evenly.parts.work import TrainingAlone
 from evenly.records import record
-from evenly.types import Array, Rule, Signals, Tree
+from evenly.types import Own, Rule, Tree, Weighed
 
 
 @record
 class LocalRule(Rule):
     """Coefficients of 0: the shared model does not change."""
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        return jnp.zeros(signals.returned.shape), state
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        return Weighed(0.0)
 
 
 METHOD = Method(

@@ -18,19 +18,27 @@ that starts at zero all losses are equal but for rounding, and rounding depends 
 and on the device. Equality is passed on from neighbour to neighbour in the order of losses. Sizes
 are equal only if they are the same number. The public code passes sizes where losses are expected,
 so with sampling by size it ordered clients *by their number of rows*: `sort_key = n` does the same.
+
+Ranks compare clients with each other, so that the server must see every loss. With `bins`, clients
+sum a histogram of their losses instead, and those of a bin share the mean weight of its ranks: that
+is the exact rule for losses that are rounded to bins.
 """
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import digamma
 
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS, shares
-from evenly.records import leaf, record, static
-from evenly.types import Array, Rule, Signals, Tree
+from evenly.algorithms.weights import WEIGHTS
+from evenly.data.federation import Census
+from evenly.records import leaf, record, require, static
+from evenly.types import Array, Own, Rule, Signals, Totals, Tree, Weighed
 
 FAMILIES = ("gini", "arithmetic", "harmonic", "geometric")
 EQUAL = 1e-5  # neighbouring losses that differ by at most this share of the larger are ties
 SMALLEST_RATIO = 1e-30  # its logarithm is finite in single precision
+SMALLEST_KEY = 1e-10
+RANGES = {"loss": (-7.0, 5.0), "n": (0.0, 14.0)}  # of the logarithms, before the first round
 
 
 @record
@@ -68,12 +76,47 @@ class PFedAvg(Rule):
         doc="equal losses 'share' the mean of their weights, or go by their 'order' in the cohort",
     )
 
+    bins: int = static(
+        default=0,
+        least=0,
+        doc="0: exact ranks, for which the server sees every loss; else bins of a summed histogram",
+    )
+
+    def __post_init__(self) -> None:
+        require(
+            not self.bins or self.ties == "share",
+            "clients in a bin share the mean of their weights; with bins, leave ties out.",
+        )
+        require(self.bins != 1, "bins must be 0 or at least 2, got 1.")
+
     @property
     def needs(self) -> frozenset[str]:
-        sizes = {"examples"} if self.weights == "size" or self.sort_key == "n" else set()
+        sizes = {"examples"} if self.counts_sizes or self.sort_key == "n" else set()
         return frozenset(sizes | ({"loss"} if self.sort_key == "loss" else set()))
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+    @property
+    def whole_cohort(self) -> str:
+        return "" if self.bins else "exact ranks compare every client with every other; set bins"
+
+    @property
+    def stages(self) -> int:
+        return 1 if self.bins else 0
+
+    def begin(self, census: Census) -> Tree:
+        """Logarithms of the inner edges of the bins, evenly spaced over all plausible values."""
+        return jnp.linspace(*RANGES[self.sort_key], self.bins - 1) if self.bins else ()
+
+    def contribute(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Array:
+        return (self._bin(public, own) == jnp.arange(self.bins)) * 1.0
+
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        (histogram,), at = sums, self._bin(public, own)
+        below = jnp.where(jnp.arange(self.bins) < at, histogram, 0.0).sum()
+        inside, count = jnp.maximum(histogram[at], 1.0), histogram.sum()
+        mean = (self._up_to(below + inside, count) - self._up_to(below, count)) / inside
+        return Weighed(mean * self.size(own))
+
+    def weigh_cohort(self, public: Tree, signals: Signals) -> Weighed:
         key = signals.loss if self.sort_key == "loss" else signals.examples
         count = signals.returned.sum()
         # clients that did not return come last
@@ -88,8 +131,37 @@ class PFedAvg(Rule):
             # inside a block by slot, not by what rounding made of equal losses
             order = order[jnp.lexsort((order, block))]
         by_client = jnp.zeros(key.shape).at[order].set(ascending)
-        sizes = signals.examples if self.weights == "size" else 1.0
-        return shares(by_client * sizes, signals.returned), state
+        return Weighed(by_client * self.size(signals.own))
+
+    def step(self, public: Tree, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Tree]:
+        return totals.mean, self._next_edges(public, sums[0]) if self.bins else public
+
+    def _next_edges(self, edges: Array, histogram: Array) -> Array:
+        """Edges for the next round: half of them evenly spaced, half at quantiles of this round."""
+        half = (self.bins - 1) // 2
+        even = jnp.linspace(*RANGES[self.sort_key], half + 2)[1:-1]
+        reached = jnp.cumsum(histogram)[:-1] / jnp.maximum(histogram.sum(), 1.0)
+        shares = jnp.linspace(0, 1, self.bins - half + 1)[1:-1]
+        return jnp.sort(jnp.concatenate([even, jnp.interp(shares, reached, edges)]))
+
+    def _bin(self, public: Tree, own: Own) -> Array:
+        key = own.loss if self.sort_key == "loss" else own.examples
+        return jnp.searchsorted(public, jnp.log(jnp.maximum(key, SMALLEST_KEY)), side="right")
+
+    def _up_to(self, rank: Array, count: Array) -> Array:
+        """Sum of the raw weights of all ranks below a rank, counted from 0."""
+        if self.family == "geometric":
+            log_z = jnp.log(jnp.maximum(self.ratio, SMALLEST_RATIO))
+            flat = log_z == 0
+            steps = jnp.expm1(rank * log_z) / jnp.where(flat, 1.0, jnp.expm1(log_z))
+            return jnp.exp((count - rank) * log_z) * jnp.where(flat, rank, steps)
+        if self.family == "harmonic":
+            return (rank + 1) * (digamma(rank + 1) + jnp.euler_gamma) - rank
+        first, difference = self._line()
+        return first * rank + difference * rank * (rank - 1) / 2
+
+    def _line(self) -> tuple[float, float]:
+        return (1.0, 2.0) if self.family == "gini" else (self.first, self.difference)
 
     def _by_rank(self, rank: Array, count: Array) -> Array:
         """Unnormalised weight of each rank, 0 for the smallest loss; ranks beyond the last client
@@ -104,9 +176,7 @@ class PFedAvg(Rule):
         elif self.family == "harmonic":
             raw = jnp.cumsum(1.0 / (rank + 1.0))
         else:
-            first, difference = (
-                (1.0, 2.0) if self.family == "gini" else (self.first, self.difference)
-            )
+            first, difference = self._line()
             raw = first + rank * difference
         return jnp.where(rank < count, raw, 0.0)
 

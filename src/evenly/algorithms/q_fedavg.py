@@ -6,8 +6,8 @@ the loss of the *received* model,
 
     Delta_k = F_k^q d_k,   h_k = q F_k^(q-1) ||d_k||^2 + L F_k^q,   w+ = w - sum Delta_k / sum h_k.
 
-Here the same step is written with normalised weights and v_k = w_k - w (so d_k = -L v_k), which
-cannot overflow:
+Here the same step is written with v_k = w_k - w (so d_k = -L v_k) and weights that are divided by
+their sum, which cannot overflow:
 
     a_k = F_k^q / sum F^q,    w+ = w + sum a_k v_k / (1 + q L sum a_k ||v_k||^2 / F_k).
 
@@ -23,9 +23,8 @@ import jax.numpy as jnp
 
 from evenly import trees
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import softmax_shares
 from evenly.records import leaf, record, require, static
-from evenly.types import Array, Effort, Rule, Select, Signals, Tree
+from evenly.types import Own, Rule, Select, Totals, Tree, Weighed
 
 SMALLEST_LOSS = 1e-10
 
@@ -50,25 +49,15 @@ class QFedAvg(Rule):
     def needs(self) -> frozenset[str]:
         return frozenset({"loss", "square_norm"})
 
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        return (
-            softmax_shares(self.q * jnp.log(signals.loss + SMALLEST_LOSS), signals.returned),
-            state,
-        )
+    def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        F = own.loss + SMALLEST_LOSS
+        return Weighed(1.0, exponent=self.q * jnp.log(F), averages=own.square_norm / F)
 
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        a, _ = self.weigh(state, signals)  # over the clients that returned
-        F, L = signals.loss + SMALLEST_LOSS, self.lipschitz
-        # q sum a_k ||v_k||^2 / F_k
-        curvature = self.q * jnp.where(a > 0, a * effort.square_norm / F, 0.0).sum()
-        # Algorithm 1 divided by sum F^q; h_k has ||d_k||^2 = L^2 ||v_k||^2 when updates are scaled,
-        # else ||v_k||^2.
-        return (
-            trees.scale(
-                total, 1.0 / (1.0 + L * curvature) if self.scale_update else 1.0 / (L + curvature)
-            ),
-            state,
-        )
+    def step(self, public: Tree, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Tree]:
+        L, curvature = self.lipschitz, self.q * totals.averages  # q sum a_k ||v_k||^2 / F_k
+        # h_k has ||d_k||^2 = L^2 ||v_k||^2 when updates are scaled, else ||v_k||^2.
+        damping = 1.0 + L * curvature if self.scale_update else L + curvature
+        return trees.scale(totals.mean, 1.0 / damping), public
 
 
 def lipschitz_from_rate(settings: dict[str, Any], select: Select) -> dict[str, Any]:

@@ -20,11 +20,11 @@ import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS, softmax_shares
+from evenly.algorithms.weights import WEIGHTS
 from evenly.data.federation import Census
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, require, static
-from evenly.types import Array, Rule, Select, Signals
+from evenly.types import Array, Own, Rule, Select, Signals, Totals, Tree, Weighed
 
 
 @record
@@ -55,24 +55,32 @@ class Term(Rule):
     def counts_sizes(self) -> bool:
         return self.weights == "size" and self.form == "normalised"
 
-    def init(self, census: Census) -> Array:
+    @property
+    def whole_cohort(self) -> str:
+        reason = "the authors' step compares every loss with the largest of the cohort"
+        return reason if self.form == "authors" else ""
+
+    def begin(self, census: Census) -> Array:
         return jnp.zeros(())  # the authors' running estimate of mean exp(alpha (F - max F))
 
-    def weigh(self, state: Array, signals: Signals) -> tuple[Array, Array]:
-        tilt = self.alpha * signals.loss
+    def weigh(self, public: Array, own: Own, sums: tuple[Tree, ...]) -> Weighed:
+        return Weighed(self.size(own), exponent=self.alpha * own.loss)
+
+    def weigh_cohort(self, public: Array, signals: Signals) -> Weighed:
+        ones = jnp.ones(signals.returned.shape)
+        return Weighed(ones, exponent=self.alpha * signals.loss, extras=ones)
+
+    def norm(self, public: Array, totals: Totals) -> Array:
         if self.form == "normalised":
-            return (
-                softmax_shares(
-                    tilt + jnp.log(signals.examples) if self.counts_sizes else tilt,
-                    signals.returned,
-                ),
-                state,
-            )
-        clients = jnp.maximum(signals.returned.sum(), 1)
-        top = jnp.max(jnp.where(signals.returned, tilt, -jnp.inf), initial=-jnp.inf)
-        e = jnp.where(signals.returned, jnp.exp(tilt - jnp.where(jnp.isfinite(top), top, 0.0)), 0.0)
-        z = jnp.where(signals.returned.any(), state / 2 + e.sum() / clients / 2, state)
-        return jnp.where(signals.returned, e / (z * clients**2), 0.0), z
+            return totals.weight
+        return self._estimate(public, totals) * totals.extras**2
+
+    def step(self, public: Array, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Array]:
+        return totals.mean, public if self.form == "normalised" else self._estimate(public, totals)
+
+    def _estimate(self, public: Array, totals: Totals) -> Array:
+        """z: half of the last estimate, and half of the mean of this round."""
+        return public / 2 + totals.weight / jnp.maximum(totals.extras, 1.0) / 2
 
 
 def resolve(settings: dict[str, Any], select: Select) -> dict[str, Any]:

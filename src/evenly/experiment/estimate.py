@@ -23,7 +23,7 @@ from evenly.experiment.plan import Plan, Program, members_of, programs
 from evenly.models.task import skeleton
 from evenly.parts.sampling import Weighted
 from evenly.simulate import worth_batching
-from evenly.types import Algorithm, Seeds, Several, Task
+from evenly.types import Algorithm, Seeds, Task
 
 
 class PlanEstimate(NamedTuple):
@@ -104,10 +104,8 @@ def _state(first: SeedSetting, members: Sequence[Algorithm], program: Program) -
     for i in program.members:
         model = _model(first.task, members[i])
         memory = jax.eval_shape(members[i].work.remember, model)
-        rule = members[i].rule
-        total += (rule.groups if isinstance(rule, Several) else 1) * _bytes(
-            model
-        ) + first.federation.clients * _bytes(memory)
+        models = (members[i].rule.groups or 1) * _bytes(model)
+        total += models + first.federation.clients * _bytes(memory)
     return total
 
 

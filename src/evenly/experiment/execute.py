@@ -25,7 +25,6 @@ import jax
 import numpy as np
 
 from evenly.algorithms import Variant
-from evenly.algorithms.e2fl import E2FL
 from evenly.data.federation import Federation
 from evenly.datasets.load import ASSUMED, load
 from evenly.experiment.comparison import Comparison, Run
@@ -47,7 +46,8 @@ from evenly.randomness import generator
 from evenly.records import replace
 from evenly.saving import Model, models_of
 from evenly.simulate import Advance, SeedBatch, advance, simulate, worth_batching, worth_streaming
-from evenly.simulate.run import Progress, fit_to_data, refuse_without_validation
+from evenly.simulate.choosing import fit_to_data
+from evenly.simulate.run import Progress, refuse_without_validation
 from evenly.simulate.traces import Observe, split_people
 from evenly.types import Algorithm, Seeds, Task, Trace
 
@@ -106,16 +106,16 @@ def refuse_unfit(plan: Plan, setting: SeedSetting) -> None:
         (type(member.rule), member.rule.needs): member for member in members_of(plan)
     }.values():
         refuse_without_validation(member, setting.federation)
-        adapt_member(member, setting.federation).rule.init(census)
+        adapt_member(member, setting.federation).rule.begin(census)
 
 
 def adapt_member(member: Algorithm, federation: Federation) -> Algorithm:
     """The algorithm with the settings that depend on the federation. Where groups of people vote,
     they are clients of their own.
     """
-    if isinstance(member.rule, E2FL) and member.rule.people:
+    if member.rule.people:
         federation, _ = split_people(federation, [member])
-    return fit_to_data(member, federation)
+    return fit_to_data(member, federation.census(), federation.client_group)
 
 
 def run_job(

@@ -23,7 +23,7 @@ from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import compared_split, live_metrics
 from evenly.experiment.plan import Plan, Program
 from evenly.simulate.traces import Observe
-from evenly.types import Several, Trace
+from evenly.types import Trace
 
 # The file live.jsonl, which `evenly watch` reads. Its first line describes the execution. Every
 # other line has a `time` and one of these groups of fields:
@@ -398,8 +398,7 @@ def params_of(plan: Plan, variant: Variant, seed: int) -> dict[str, Any]:
 
 def _one_more(variant: Variant) -> bool:
     """Whether a method ends with one more round than planned, in which all clients take part."""
-    rule = variant.members[0].rule
-    return isinstance(rule, Several) and rule.final_pass
+    return variant.members[0].rule.final_pass
 
 
 def _select(trace: Trace, evaluations: list[int]) -> Trace:

@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from evenly.flower import aggregation, messages, roster, wire
+from evenly.flower import aggregation, messages, wire
 from evenly.flower import two_phase as two_phases
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.caps import Caps
@@ -27,7 +27,6 @@ from evenly.flower.lifecycle import (
     cluster_clients,
     lock_folder,
     open_deployment,
-    with_fraction,
 )
 from evenly.flower.messages import DeploymentState, RoundRequest, TrainingReplies
 from evenly.flower.recorder import read_metrics, write_metrics
@@ -35,14 +34,16 @@ from evenly.flower.roster import (
     Adding,
     Average,
     DeploymentSetting,
-    Drawing,
     Options,
     algorithm_of,
+    evaluating_clients,
     notation_of,
+    with_fraction,
 )
 from evenly.flower.two_phase import Measurement
 from evenly.records import require
-from evenly.types import Algorithm, Rule, Seeds, Several, Task
+from evenly.simulate.schedule import CohortDraws
+from evenly.types import Algorithm, Rule, Seeds, Task
 
 LOG = logging.getLogger("flwr")  # the logger of Flower, so that all lines of a run are in one log
 TIMEOUT = 3600.0
@@ -171,13 +172,12 @@ class FairStrategy(Strategy):
         self.algorithm, self.options = algorithm, options
         self._folder, self._task = folder, task
         self._deployment: RunningDeployment | None = None
-        self._drawing: Drawing | None = None
+        self._draws: CohortDraws | None = None
         self._request: RoundRequest | None = None
         self._measurement: Measurement | None = None  # first half of a two-phase round
         self._since = 0.0
         self._served: ArrayRecord | None = None  # arrays that the last round returned
         self._everybody = False
-        self._late: set[int] = set()  # nodes that connected too late to take part
         self._timeout, self._rounds = TIMEOUT, 0
 
     # Methods that Flower calls in every round.
@@ -188,10 +188,11 @@ class FairStrategy(Strategy):
         """Draw the cohort and return the messages to its connected clients."""
         deployment = self._begin(arrays, config, grid)
         self._since = time.monotonic()
-        self._welcome(grid)
+        if deployment.welcome(grid, number=server_round, config=config, timeout=self._timeout):
+            self._use_clients(deployment)
         setting, current = deployment.setting, self._unless_changed(arrays)
         everyone = np.arange(setting.roll.clients, dtype=np.int32)
-        cohort = everyone if self._everybody else self._draw().cohort(server_round - 1)
+        cohort = everyone if self._everybody else self._cohorts().cohort(server_round - 1)
         connected = self._wait_for_cohort(grid, cohort)
         needs = messages.needs_of(setting, current)
         self._request = RoundRequest(server_round, cohort, connected, needs)
@@ -221,7 +222,7 @@ class FairStrategy(Strategy):
 
     def _measure(self, request: RoundRequest, replies: Iterable[Message]) -> Measurement:
         """Compute coefficients from the replies to the first half of a two-phase round."""
-        deployment, chance = self._running(), self._draw().chance(request.number - 1)
+        deployment, chance = self._running(), self._cohorts().chance(request.number - 1)
         measurement = two_phases.weigh_measurements(
             deployment.setting, deployment.state, request, replies, chance
         )
@@ -277,7 +278,7 @@ class FairStrategy(Strategy):
             current.state,
             request.cohort,
             usable.replies,
-            self._draw().chance(request.number - 1),
+            self._cohorts().chance(request.number - 1),
         )
         trained = [parts[k].model if k in parts else None for k in request.cohort.tolist()]
         outcome = aggregation.one_round(
@@ -317,11 +318,9 @@ class FairStrategy(Strategy):
         deployment, options = self._running(), self.options
         present = sorted(self._connected(grid)) if options.fraction_evaluate > 0 else []
         count = max(int(len(present) * options.fraction_evaluate), options.min_evaluate_nodes)
-        chosen = (
-            self._draw().evaluated(server_round, np.array(present, np.int32), count)
-            if present
-            else np.zeros(0, np.int32)
-        )
+        chosen = np.array(present, np.int32)
+        if present:
+            chosen = evaluating_clients(options.seeds.cohort, server_round, chosen, count)
         self._request = RoundRequest(server_round, chosen, tuple(chosen.tolist()), phase="evaluate")
         sending = partial(
             messages.to_clients,
@@ -430,7 +429,7 @@ class FairStrategy(Strategy):
             for number in range(deployment.done + 1, num_rounds + 1):
                 LOG.info("[ROUND %d/%d]", number, num_rounds)
                 self._one_round(number, run)
-            if isinstance(rule, Several) and rule.final_pass and deployment.done <= num_rounds:
+            if rule.final_pass and deployment.done <= num_rounds:
                 LOG.info("[FINAL PASS] all clients take part")
                 self._everybody = True
                 self._one_round(num_rounds + 1, run)
@@ -469,39 +468,18 @@ class FairStrategy(Strategy):
             self.algorithm, self.options, arrays, config=config, grid=grid, timeout=self._timeout
         )
         self._deployment = deployment = RunningDeployment(made, self._folder, rounds=self._rounds)
-        self.algorithm = deployment.setting.algorithm
-        self._drawing = Drawing(
-            self.algorithm.select, deployment.setting.census, self.options.seeds
-        )
+        self._use_clients(deployment)
         if deployment.done == 0:
             deployment.record_start(
                 *cluster_clients(deployment.setting, deployment.state, config, grid, self._timeout)
             )
         return deployment
 
-    def _welcome(self, grid: Grid) -> None:
-        """Add nodes that connected since the last round, where the method has no census and keeps
-        no state for each client.
-        """
-        deployment = self._running()
-        roll = deployment.setting.roll
-        new = sorted(set(grid.get_node_ids()) - set(roll.nodes))
-        if not new:
-            return
-        if roll.has_census or deployment.setting.models or not roster.grows(self.algorithm.rule):
-            if not self._late.issuperset(new):
-                LOG.warning(
-                    "%d nodes connected after the start and do not take part. Set"
-                    " min_available_nodes to wait for all.",
-                    len(new),
-                )
-            self._late = set(new)
-            return
-        deployment.add_clients(roster.with_nodes(roll, new))
-        self.algorithm = deployment.setting.algorithm
-        self._drawing = Drawing(
-            self.algorithm.select, deployment.setting.census, self.options.seeds
-        )
+    def _use_clients(self, deployment: RunningDeployment) -> None:
+        """Draw cohorts of the clients that the deployment has now."""
+        setting = deployment.setting
+        self.algorithm = setting.algorithm
+        self._draws = CohortDraws(self.algorithm.select, setting.census, self.options.seeds)
 
     def _unless_changed(self, arrays: ArrayRecord) -> DeploymentState:
         """State of the deployment, with `arrays` as the model where a strategy around this one
@@ -571,6 +549,6 @@ class FairStrategy(Strategy):
         assert self._deployment is not None
         return self._deployment
 
-    def _draw(self) -> Drawing:
-        assert self._drawing is not None  # made when it began
-        return self._drawing
+    def _cohorts(self) -> CohortDraws:
+        assert self._draws is not None  # made when it began
+        return self._draws

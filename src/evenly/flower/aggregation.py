@@ -1,9 +1,9 @@
-"""The server's half of a round, as in `evenly.simulate`, on replies in memory.
+"""The server's half of a round, on replies in memory.
 
-It has three steps: compute coefficients, sum the vectors, move the model. They are separate because
-two-phase rounds compute the sum elsewhere. Rules, servers and their states are those of the
-simulator. Vectors are never stacked: replies are read in chunks whose sum stays in the processor's
-cache.
+It has three steps: weigh the clients, sum their vectors, move the model. They are separate because
+two-phase rounds compute the sum elsewhere. The arithmetic of rules is that of `evenly.round`, which
+the simulator uses, too. Vectors are never stacked: replies are read in chunks whose sum stays in
+the processor's cache.
 
 A model is a list of float arrays in the order of the wire. Where clients train several models, the
 models are the first axis. Methods that rank edges send places, which are counted as ballots and not
@@ -17,16 +17,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenly import round as evenly_round
 from evenly.data.federation import Census
 from evenly.experiment.deployment import Flag
 from evenly.flower.caps import Caps
 from evenly.parts.ranking import DIGIT, Ballot
 from evenly.records import require
-from evenly.types import Algorithm, Effort, Rule, Server, Several, Signals, Tree
+from evenly.round import Memory, Summed, Weighing
+from evenly.types import Algorithm, Own, Rule, Server, Signals, Tree
 
 # numbers read at a time: sum, model and a scratch of this size stay in a core's cache, and calls
 # are few
 CHUNK = 2**16
+NO_MEMORY = Memory(np.zeros(0, bool), ())
 
 Leaves = list[np.ndarray]
 
@@ -35,30 +38,28 @@ class ServerState(NamedTuple):
     """State that one round passes to the next."""
 
     model: Leaves
-    rule: Tree
+    public: Tree  # of the rule
     server: Tree
+    memory: Memory = NO_MEMORY  # [clients, ...] what the rule let each client keep
     # int32 [clients] each client's model, given or last chosen; None: there is one for all
     choice: np.ndarray | None = None
     begun: bool = False  # whether several models can be told apart yet
 
 
 class Weighting(NamedTuple):
-    """Coefficients of a round, and the state of the rule after computing them."""
+    """A cohort after weighing."""
 
-    coefficients: np.ndarray  # float32 [K], or [models, K]
-    rule: Tree
+    signals: Signals  # within the caps, with each client's memory
+    weighing: Weighing
+    weight: np.ndarray  # float32 [K] or [K, models], within the caps
 
 
-class VectorSum(NamedTuple):
-    """Weighted sum of a cohort's vectors, and their lengths."""
+class CohortSums(NamedTuple):
+    """The sums of a round over the clients whose update counts: everything but their vectors."""
 
-    total: Tree  # coefficient times vector, summed over those whose vector is finite
-    # [K] of each vector; 0 where nobody asks, not finite for those left out
-    square_norm: np.ndarray
-
-    @property
-    def finite(self) -> np.ndarray:
-        return np.isfinite(self.square_norm)
+    summed: Summed
+    coefficients: np.ndarray  # float32 [K] or [K, models]; 0 where an update does not count
+    counted: np.ndarray  # bool [K]
 
 
 class RoundResult(NamedTuple):
@@ -80,7 +81,45 @@ def first_state(
 ) -> ServerState:
     """State before the first round."""
     server = () if algorithm.server is None else algorithm.server.init(model)
-    return ServerState(model, algorithm.rule.init(census), server, choice, begun)
+    public = jax.tree.map(jnp.asarray, algorithm.rule.begin(census))
+    memory = first_memory(algorithm.rule, public, census)
+    return ServerState(model, public, server, memory, choice, begun)
+
+
+def first_memory(rule: Rule, public: Tree, census: Census) -> Memory:
+    """The memory of clients that have not taken part yet: zeros in the shapes that the rule
+    remembers.
+    """
+    clients, groups, labels = census.cells.shape
+    sides: dict[str, tuple[int, ...]] = {
+        "table": (groups, labels, labels),
+        "valid_table": (groups, labels, labels),
+        "cell_loss": (groups, labels),
+    }
+    known = (rule.needs | {"examples"}) - {"square_norm"}  # vectors have no length before training
+    own = Own(
+        **{
+            name: jax.ShapeDtypeStruct(
+                sides.get(name, ()), np.int32 if name == "choice" else np.float32
+            )
+            for name in Own._fields
+            if name in known
+        }
+    )
+    form = jax.eval_shape(
+        lambda numbers: jax.tree.map(jnp.asarray, rule.remember(public, numbers)), own
+    )
+    value = jax.tree.map(lambda leaf: np.zeros((clients, *leaf.shape), leaf.dtype), form)
+    return Memory(np.zeros(clients, bool), value)
+
+
+def with_clients(memory: Memory, clients: int) -> Memory:
+    """The memory of so many clients: additional ones have not taken part yet."""
+
+    def resized(leaf: np.ndarray) -> np.ndarray:
+        return np.concatenate([leaf, np.zeros((clients, *leaf.shape[1:]), leaf.dtype)])[:clients]
+
+    return jax.tree.map(resized, memory)
 
 
 def ranks(algorithm: Algorithm) -> bool:
@@ -95,7 +134,7 @@ def one_round(
     trained: Sequence[Leaves | None],
     caps: Caps | None = None,
 ) -> RoundResult:
-    """Compute coefficients, sum the vectors and move the model. `signals` and `trained` are by slot
+    """Weigh the clients, sum their vectors and move the model. `signals` and `trained` are by slot
     [K]; None: did not return.
     """
     if "gram" in algorithm.rule.needs:
@@ -104,12 +143,8 @@ def one_round(
         signals = signals._replace(
             returned=signals.returned & finite, gram=np.where(finite[:, None] & finite, gram, 0.0)
         )
-    signals, weighed, flags = weigh_with_caps(algorithm, state, signals, caps)
-    coefficients, factors, norms = (
-        weighed.coefficients,
-        np.ones(len(trained)),
-        np.zeros(len(trained)),
-    )
+    weighting, flags = weigh(algorithm, state, signals, caps)
+    weight, factors, norms = weighting.weight, np.ones(len(trained)), np.zeros(len(trained))
     if caps is not None and caps.norm is not None:
         # what is usual is of all, also who counts nothing
         norms = square_norms(algorithm, state, signals, np.ones(len(trained)), trained)
@@ -117,76 +152,96 @@ def one_round(
         factors, more = caps.vectors(
             np.where(finite, norms, 0.0), signals._replace(returned=signals.returned & finite)
         )
-        norms, flags = (
-            np.where(coefficients.reshape(-1, len(trained)).any(0), norms, 0.0),
-            flags + more,
-        )
+        norms = np.where(weight.reshape(len(trained), -1).any(1), norms, 0.0)
+        flags = flags + more
     elif "square_norm" in algorithm.rule.needs:
-        norms = square_norms(algorithm, state, signals, coefficients, trained)
-    usable = [own if np.isfinite(norm) else None for own, norm in zip(trained, norms, strict=True)]
-    total = add_up(
-        algorithm, state, signals, coefficients * factors.astype(coefficients.dtype), usable
-    )
-    return move(algorithm, state, signals, weighed, VectorSum(total, norms * factors**2))._replace(
-        flags=flags
-    )
+        norms = square_norms(algorithm, state, signals, weight, trained)
+    sums = sum_up(algorithm, state, weighting, norms * factors**2)
+    # It is known who counts, so that weights are divided and not the sum: one pass less.
+    cut = (sums.coefficients.T * factors).T.astype(np.float32)
+    mean = add_up(algorithm, state, signals, cut, trained)
+    return move(algorithm, state, weighting, sums, mean)._replace(flags=flags)
 
 
-def weigh_with_caps(
-    algorithm: Algorithm, state: ServerState, signals: Signals, caps: Caps | None
-) -> tuple[Signals, Weighting, list[Flag]]:
-    """Coefficients within the caps, with the capped signals and flags for clients that
-    were capped.
+def weigh(
+    algorithm: Algorithm, state: ServerState, signals: Signals, caps: Caps | None = None
+) -> tuple[Weighting, list[Flag]]:
+    """Weights of the clients within the caps, and flags for clients that were capped."""
+    signals, flags = (signals, []) if caps is None else caps.signals(signals)
+    own = jax.tree.map(lambda leaf: leaf[signals.client], state.memory)
+    memory, weighing = _weigh(algorithm.rule, state.public, signals, own)
+    weight = np.asarray(weighing.weight)
+    _require_finite(algorithm, weight)
+    if caps is not None:
+        weight, cut = caps.coefficients(weight, signals)
+        flags = flags + cut
+    return Weighting(signals._replace(memory=memory), weighing, weight), flags
+
+
+def sum_up(
+    algorithm: Algorithm, state: ServerState, weighting: Weighting, square_norm: np.ndarray
+) -> CohortSums:
+    """The sums over the clients that returned and whose vector is finite. `square_norm` is its
+    squared length [K]: 0 where nobody asks, not finite for those left out.
     """
-    if caps is None:
-        return signals, weigh(algorithm, state, signals), []
-    signals, claimed = caps.signals(signals)
-    weighed = weigh(algorithm, state, signals)
-    coefficients, cut = caps.coefficients(weighed.coefficients, signals)
-    return signals, weighed._replace(coefficients=coefficients), claimed + cut
+    with np.errstate(over="ignore"):
+        norms = np.asarray(square_norm).astype(np.float32)
+    counted = weighting.signals.returned & np.isfinite(norms)
+    signals = weighting.signals._replace(
+        returned=counted, square_norm=np.where(counted, norms, np.float32(0)), gram=None
+    )
+    weighing = weighting.weighing._replace(weight=jnp.asarray(weighting.weight))
+    summed = _sum_up(algorithm.rule, state.public, weighing, signals)
+    coefficients = np.asarray(summed.coefficients)
+    _require_finite(algorithm, coefficients)
+    return CohortSums(summed, coefficients, counted)
 
 
-def weigh(algorithm: Algorithm, state: ServerState, signals: Signals) -> Weighting:
-    """Coefficients that the rule computes from signals."""
-    coefficients, rule = _weigh(algorithm.rule, state.rule, jax.tree.map(jnp.asarray, signals))
-    found = np.asarray(coefficients)
+def _require_finite(algorithm: Algorithm, coefficients: np.ndarray) -> None:
     require(
-        bool(np.isfinite(found).all()),
+        bool(np.isfinite(coefficients).all()),
         f"{algorithm.label}: the coefficients of this round are not finite. A loss was negative or"
         " too large for this method; check the clients' loss and their learning rate, or set"
         " caps.",
     )
-    return Weighting(found, rule)
 
 
 @jax.jit
-def _weigh(rule: Rule, state: Tree, signals: Signals) -> tuple[jax.Array, Tree]:
-    return rule.weigh(state, signals)
+def _weigh(rule: Rule, public: Tree, signals: Signals, memory: Memory) -> tuple[Tree, Weighing]:
+    signals = evenly_round.recall(rule, public, signals, memory)
+    return signals.memory, evenly_round.weigh(rule, public, signals)
+
+
+@jax.jit
+def _sum_up(rule: Rule, public: Tree, weighing: Weighing, signals: Signals) -> Summed:
+    return evenly_round.sum_up(rule, public, weighing, signals)
 
 
 def add_up(
     algorithm: Algorithm,
     state: ServerState,
     signals: Signals,
-    coefficients: np.ndarray,
+    weight: np.ndarray,
     trained: Sequence[Leaves | None],
 ) -> Tree:
-    """Sum of coefficient times vector. Vectors with coefficient 0 are not read."""
-    rows = coefficients if coefficients.ndim == 2 else coefficients[None]
+    """Sum of weight times vector, where weights are [K] or [K, models]. Vectors with weight 0 are
+    not read.
+    """
+    rows = weight.reshape(len(weight), -1)  # [K, models]
     digits = (np.floor_divide, np.remainder) if ranks(algorithm) else (None,)
-    counting = [k for k, own in enumerate(trained) if own is not None and rows[:, k].any()]
-    shares = [[(int(q), float(rows[q, k])) for q in np.flatnonzero(rows[:, k])] for k in counting]
+    counting = [k for k, own in enumerate(trained) if own is not None and rows[k].any()]
+    shares = [[(int(q), float(rows[k, q])) for q in np.flatnonzero(rows[k])] for k in counting]
     totals = []
     for digit in digits:
         leaves = []
         for i, leaf in enumerate(_one(algorithm, state.model)):
-            total = np.zeros((len(rows), leaf.size), leaf.dtype)
+            total = np.zeros((rows.shape[1], leaf.size), leaf.dtype)
             replies = [
                 (_flat(trained[k], i), _received_model(algorithm, state, signals, k)[i].reshape(-1))
                 for k in counting
             ]
             _add(total, list(zip(shares, replies, strict=True)), digit)
-            leaves.append(total.reshape(coefficients.shape[:-1] + leaf.shape))
+            leaves.append(total.reshape(weight.shape[1:] + leaf.shape))
         totals.append(leaves)
     return Ballot(*totals) if ranks(algorithm) else totals[0]
 
@@ -230,13 +285,13 @@ def square_norms(
     algorithm: Algorithm,
     state: ServerState,
     signals: Signals,
-    coefficients: np.ndarray,
+    weight: np.ndarray,
     trained: Sequence[Leaves | None],
 ) -> np.ndarray:
-    """Squared length of each vector with a coefficient other than 0; 0 for the others. [K]"""
+    """Squared length of each vector with a weight other than 0; 0 for the others. [K]"""
     norms = np.zeros(len(trained))
     for k, own in enumerate(trained):
-        if own is not None and coefficients[..., k].any():
+        if own is not None and weight[k].any():
             norms[k] = sum(map(_square_norm, _received_model(algorithm, state, signals, k), own))
     return norms
 
@@ -275,57 +330,48 @@ def inner_products(state: ServerState, trained: Sequence[Leaves | None]) -> np.n
 
 
 def move(
-    algorithm: Algorithm,
-    state: ServerState,
-    signals: Signals,
-    weighed: Weighting,
-    summed: VectorSum,
+    algorithm: Algorithm, state: ServerState, weighting: Weighting, sums: CohortSums, mean: Tree
 ) -> RoundResult:
-    """Compute the change with the rule and move the model along it. A round in which no client
-    counts changes nothing.
+    """Compute the change with the rule, from the sum of coefficient times vector, and move the
+    model along it. A round in which no client counts changes nothing.
     """
-    several = isinstance(algorithm.rule, Several)
-    counted = summed.finite & signals.returned
-    kept = np.where(counted, weighed.coefficients, np.float32(0))
-    total = summed.total
-    if not ranks(algorithm):
-        # Clients found broken only after training: the sum is divided by the share of coefficients
-        # that returned.
-        share = _share_for_absent(weighed.coefficients, kept)
-        kept = kept * share[..., None]
-        total = total if (share == 1).all() else [_times(leaf, share) for leaf in total]
-    choice = state.choice
-    if choice is not None:
-        choice = choice.copy()
+    rule, signals, (summed, coefficients, counted) = algorithm.rule, weighting.signals, sums
+    idle = not coefficients.any()
+    coefficients = coefficients.reshape(len(counted), -1).sum(1)  # over models
+    if state.choice is not None:
+        choice = state.choice.copy()
         choice[signals.client] = signals.choice
-    if not kept.any():
-        return RoundResult(state._replace(choice=choice), kept.sum(0) if several else kept, counted)
-    told = jax.tree.map(jnp.asarray, signals._replace(returned=counted, gram=None))
-    effort = Effort(jnp.asarray(np.where(counted, summed.square_norm, 0.0), jnp.float32))
-    change, rule = algorithm.rule.step(weighed.rule, told, effort, total)
+        state = state._replace(choice=choice)
+    if idle:
+        return RoundResult(state, coefficients, counted)
+    change, public = rule.step(state.public, summed.sums, summed.totals._replace(mean=mean))
     if algorithm.server is None:
-        model, server = (
-            [_add_change(old, new) for old, new in zip(state.model, change, strict=True)],
-            state.server,
-        )
+        model = [_add_change(old, new) for old, new in zip(state.model, change, strict=True)]
+        server = state.server
     else:
         model, server = _update(algorithm.server, change, state.server, state.model)
         model = [np.asarray(leaf) for leaf in model]
-    return RoundResult(
-        ServerState(model, rule, server, choice, state.begun or several),
-        kept.sum(0) if several else kept,
-        counted,
+    moved = state._replace(
+        model=model,
+        public=jax.tree.map(jnp.asarray, public),
+        server=server,
+        memory=_remember(state.memory, signals.client[counted], summed.memory, counted),
+        begun=state.begun or rule.groups is not None,
     )
+    return RoundResult(moved, coefficients, counted)
 
 
-def _share_for_absent(coefficients: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Factor by which the sum is multiplied so that remaining clients stand in for all; 0 without
-    any. float32 [] or [models]
-    """
-    mass = kept.sum(-1)
-    return np.divide(coefficients.sum(-1), mass, out=np.zeros_like(mass), where=mass != 0).astype(
-        np.float32
-    )
+def _remember(memory: Memory, clients: np.ndarray, new: Tree, counted: np.ndarray) -> Memory:
+    """The memory of all clients, with the new one of the clients whose update counted."""
+
+    def put(leaf: np.ndarray, values: Any) -> np.ndarray:
+        leaf = leaf.copy()
+        leaf[clients] = np.asarray(values)[counted]
+        return leaf
+
+    seen = memory.seen.copy()
+    seen[clients] = True
+    return Memory(seen, jax.tree.map(put, memory.value, new))
 
 
 def _add_change(model: np.ndarray, change: Any) -> np.ndarray:
@@ -344,9 +390,8 @@ def _update(server: Server, change: Tree, state: Tree, model: Tree) -> tuple[Tre
 
 def models_to_choose(algorithm: Algorithm, state: ServerState) -> Leaves:
     """The models that clients choose from. [models, ...]"""
-    rule = algorithm.rule
-    assert isinstance(rule, Several)
-    return state.model if rule.apart else [np.asarray(leaf) for leaf in state.server]
+    apart = algorithm.rule.apart
+    return state.model if apart else [np.asarray(leaf) for leaf in state.server]
 
 
 def served_model(algorithm: Algorithm, state: ServerState) -> Leaves:
@@ -364,27 +409,18 @@ def serves_its_model(algorithm: Algorithm, state: ServerState) -> bool:
     )
 
 
-def _apart(algorithm: Algorithm) -> bool:
-    return isinstance(algorithm.rule, Several) and algorithm.rule.apart
-
-
 def _one(algorithm: Algorithm, model: Leaves) -> Leaves:
     """Arrays of one model: the first of several."""
-    return [leaf[0] for leaf in model] if _apart(algorithm) else model
+    return [leaf[0] for leaf in model] if algorithm.rule.apart else model
 
 
 def _received_model(algorithm: Algorithm, state: ServerState, signals: Signals, k: int) -> Leaves:
     """The model that the client in slot k received."""
-    return (
-        [leaf[int(signals.choice[k])] for leaf in state.model] if _apart(algorithm) else state.model
-    )
+    if not algorithm.rule.apart:
+        return state.model
+    return [leaf[int(signals.choice[k])] for leaf in state.model]
 
 
 def _flat(leaves: Leaves | None, i: int) -> np.ndarray:
     assert leaves is not None
     return leaves[i].reshape(-1)
-
-
-def _times(leaf: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """A total times one factor, or times one factor for each model."""
-    return leaf * share.reshape(*share.shape, *(1,) * (leaf.ndim - share.ndim)).astype(leaf.dtype)

@@ -110,15 +110,15 @@ class Caps:
         return signals, flags + more + yet_more
 
     def coefficients(self, coefficients: Any, signals: Signals) -> tuple[Any, list[Flag]]:
-        """Capped coefficients [K] or [models, K] with unchanged sums, and flags for clients that
-        were capped.
+        """Capped coefficients [K] or [K, models] with unchanged sums, and flags for clients that
+        were capped. They need not sum to 1: flags state shares of the sum.
         """
         if self.coefficient is None:
             return coefficients, []
         given, returned = np.asarray(coefficients), np.asarray(signals.returned, bool)
         clients, slot = np.unique(np.asarray(signals.client), return_inverse=True)
         rows, flags = [], []
-        for row in np.atleast_2d(given):
+        for row in np.atleast_2d(given.T):
             # Who counts nothing in one of several models is not one of its clients.
             open_to = (
                 np.bincount(
@@ -130,9 +130,10 @@ class Caps:
             held = np.bincount(slot, row.astype(np.float64), len(clients))
             kept = redistribute(held, *_limits(self.coefficient, held, open_to), open_to)
             rows.append(_by_slot(row, held, kept, slot))
-            flags += _flags("coefficient", held, kept, clients)
+            mass = abs(held.sum()) or 1.0
+            flags += _flags("coefficient", held / mass, kept / mass, clients)
             flags += _infeasible(self.coefficient, held, open_to) if given.ndim == 1 else []
-        return np.stack(rows).reshape(given.shape).astype(given.dtype), flags
+        return np.stack(rows).T.reshape(given.shape).astype(given.dtype), flags
 
     def vectors(self, square_norm: Any, signals: Signals) -> tuple[Array, list[Flag]]:
         """Factor of each update, so that none is longer than the cap. [K]"""

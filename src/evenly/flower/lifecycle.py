@@ -20,12 +20,12 @@ from evenly.experiment.deployment import (
     Exclusion,
     Flag,
     ServerOptions,
-    write_facts,
 )
 from evenly.experiment.folder import folder_lock, sweep
-from evenly.flower import aggregation, messages, roster, two_phase, wire
+from evenly.flower import aggregation, joining, messages, roster, two_phase, wire
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.checks import replies_to
+from evenly.flower.joining import Enrolment
 from evenly.flower.messages import (
     DeploymentState,
     EvaluationReplies,
@@ -42,18 +42,18 @@ from evenly.flower.roster import (
     DeploymentSetting,
     Options,
     Roll,
-    grows,
     notation_of,
     reads_census,
     roll_of,
     unknown_clients,
     wait_for_nodes,
+    with_fraction,
+    with_sampling,
 )
-from evenly.flower.server_state import claim, load, save
+from evenly.flower.server_state import NAME, SavedState, claim, load, save
 from evenly.flower.wire import Form
-from evenly.parts.sampling import Fraction, Uniform
-from evenly.records import replace, require
-from evenly.types import Algorithm, ReportingRule, Seeds, Several
+from evenly.records import require
+from evenly.types import Algorithm, ReportingRule, Seeds
 
 # Before the first round: the connected clients, their census where the method needs one, and their
 # first models.
@@ -89,16 +89,11 @@ def open_deployment(
         # late. Without a census they start it from the first model that they receive.
         personal = jax.tree.leaves(algorithm.work.remember(np.zeros(())))
         records = {options.arrayrecord_key: arrays} if personal else {}
-        questions = [
-            messages.message(
-                wire.CENSUS, node, records, ConfigRecord(dict(config)), options.configrecord_key
-            )
-            for node in nodes
-        ]
+        questions = joining.census_questions(options, nodes, config, records)
         roll, left_out = _read_census(
             algorithm, options, nodes, replies_to(grid, questions, timeout)
         )
-    algorithm = roster.fit_to_clients(with_sampling(algorithm, options, roll), roll)
+    algorithm = roster.fit_to_clients(with_sampling(algorithm, options, roll.census), roll)
     census, flagged = roll.census, []
     if options.caps is not None:
         census, flagged = options.caps.census(census)
@@ -114,9 +109,10 @@ def _first_state(
 ) -> tuple[Form, DeploymentState]:
     """The form of the model on the wire, and the state before the first round."""
     rule = algorithm.rule
-    apart = rule.groups if isinstance(rule, Several) and rule.apart else 0
     form, (model, carried) = wire.read_initial(
-        arrays, ranks=aggregation.ranks(algorithm), apart=apart
+        arrays,
+        ranks=aggregation.ranks(algorithm),
+        apart=(rule.groups or 0) if rule.apart else 0,
     )
     choice, begun = (
         roster.first_choices(algorithm, roll, seeds),
@@ -127,45 +123,18 @@ def _first_state(
     )
 
 
-def with_sampling(algorithm: Algorithm, options: Options, roll: Roll) -> Algorithm:
-    """The algorithm with uniform sampling of as many clients as Flower draws for
-    `fraction_train`.
-    """
-    if options.fraction_train is None:
-        return algorithm
-    share = Fraction(share=options.fraction_train).slots(roll.census)
-    return replace(algorithm, select=Uniform(clients=max(share, options.min_train_nodes)))
-
-
-def with_fraction(algorithm: Algorithm, options: Options) -> Algorithm:
-    """The algorithm with `fraction_train` as a share, which does not depend on the number of
-    clients.
-    """
-    return (
-        algorithm
-        if options.fraction_train is None
-        else replace(algorithm, select=Fraction(share=options.fraction_train))
-    )
-
-
-def with_clients(setting: DeploymentSetting, roll: Roll) -> DeploymentSetting:
-    """The setting with other clients, without a census; the number of sampled clients follows."""
-    return setting._replace(
-        algorithm=with_sampling(setting.algorithm, setting.options, roll),
-        roll=roll,
-        census=roll.census,
-    )
-
-
 def _read_census(
     algorithm: Algorithm, options: Options, nodes: list[int], replies: Iterable[Message]
 ) -> tuple[Roll, list[Exclusion]]:
     """The clients whose census can be used, and the nodes that are left out. Raises if too few can
     be used.
     """
-    rule, most = algorithm.rule, options.max_reply_bytes or metrics_bytes(None)
-    groups = rule.groups if isinstance(rule, Several) and rule.inference == "known" else 0
-    usable, left_out = check_censuses(replies, nodes, groups=groups, most=most)
+    usable, left_out = check_censuses(
+        replies,
+        nodes,
+        groups=joining.known_groups(algorithm.rule),
+        most=options.max_reply_bytes or metrics_bytes(None),
+    )
     for one in left_out:
         LOG.warning("Node %d %s; it is not one of the clients.", one.node, one.reason)
     least = max(min(options.min_train_nodes, options.min_available_nodes), 1)
@@ -190,8 +159,7 @@ def cluster_clients(
 
     Every client trains once from the first order of edges, with its batches of the first round.
     """
-    rule = setting.algorithm.rule
-    if not (isinstance(rule, Several) and rule.inference == "rank-clustering"):
+    if setting.algorithm.rule.inference != "rank-clustering":
         return current, []
     everyone = tuple(range(setting.roll.clients))
     request = RoundRequest(0, np.array(everyone, np.int32), everyone)
@@ -224,10 +192,13 @@ class RunningDeployment:
         setting = opened.setting
         self._folder, self._rounds = folder, rounds
         self.done, self.setting, self.state = 0, setting, opened.state
+        # nodes that are no clients, and the node that has their number where that is the reason
+        self._refused: dict[int, int | None] = {one.node: None for one in opened.left_out}
         self._deployment = _deployment(setting)
+        resumed = None
         if folder is not None:
             claim(folder, self._deployment)
-            self._resume(folder, opened)
+            resumed = self._resume(folder, opened)
         told = options_record(setting.options, self.done + 1)
         self.recorder = Recorder(
             folder,
@@ -237,23 +208,53 @@ class RunningDeployment:
             done=self.done,
             options=told,
         )
-        if not self.done:
+        if resumed is None:
             self.recorder.record_census(opened.left_out, opened.flagged)
+        else:
+            self._record_joining(resumed, self.done + 1)
 
-    def _resume(self, folder: Path, opened: NewDeployment) -> None:
-        saved = load(folder, self._deployment, opened.state)
+    def _resume(self, folder: Path, opened: NewDeployment) -> Enrolment | None:
+        """Continue the work of an earlier server, if there was one, with all of its clients."""
+        setting, state = opened.setting, opened.state
+        saved = load(folder, self._deployment, lambda clients: _of_clients(state, clients))
         if saved is None:
-            return
-        self.done, self.state = saved.round, DeploymentState(*saved.state)
-        self.setting = _match_clients(opened.setting, saved.nodes, saved.notes.get("numbers"))
+            return None
+        before = _saved_roll(folder, saved)
+        label, rule = setting.algorithm.label, setting.algorithm.rule
+        keeps = bool(jax.tree.leaves(state.state.memory.value)) or rule.groups is not None
+        groups = joining.known_groups(rule)
+        admission = joining.come_back(before, setting.roll, label=label, keeps=keeps, groups=groups)
+        joined = joining.with_roll(setting, DeploymentState(*saved.state), admission.roll)
+        self.done, self.setting, self.state = saved.round, joined.setting, joined.state
         LOG.info("Resuming after round %d, from %s", self.done, folder)
+        left_out = joining.report_changes(before, admission, joined.setting, self.done + 1)
+        asked = joining.not_joining(opened.left_out, self.done + 1)
+        return joined._replace(left_out=[*asked, *left_out])
 
-    def add_clients(self, roll: Roll) -> None:
-        """Use a roll with more clients from now on."""
-        self.setting = with_clients(self.setting, roll)
-        self.recorder.about = facts_of(roll)
-        if self._folder is not None:
-            write_facts(self._folder, self.recorder.about)
+    def welcome(self, grid: Grid, *, number: int, config: ConfigRecord, timeout: float) -> bool:
+        """Add nodes that connected since the last round. Returns whether there are other clients
+        now.
+        """
+        connected = set(grid.get_node_ids())
+        refused = {
+            node for node, holder in self._refused.items() if holder is None or holder in connected
+        }
+        new = sorted(connected - set(self.setting.roll.nodes) - refused)
+        if not new:
+            return False
+        before = self.setting.roll
+        joined = joining.welcome(
+            self.setting, self.state, grid, new, number=number, config=config, timeout=timeout
+        )
+        self.setting, self.state = joined.setting, joined.state
+        self._record_joining(joined, number)
+        return self.setting.roll is not before
+
+    def _record_joining(self, joined: Enrolment, number: int) -> None:
+        self._refused |= {one.node: joined.waiting.get(one.node) for one in joined.left_out}
+        self.recorder.record_joining(
+            number, facts_of(joined.setting.roll), joined.left_out, joined.flagged
+        )
 
     def record_start(self, current: DeploymentState, left_out: Sequence[Exclusion]) -> None:
         """What was settled before the first round."""
@@ -274,7 +275,7 @@ class RunningDeployment:
         self.done, self.state = asked.number, current
         rule = self.setting.algorithm.rule
         reports = (
-            {k: float(v) for k, v in rule.report(current.state.rule).items()}
+            {k: float(v) for k, v in rule.report(current.state.public).items()}
             if isinstance(rule, ReportingRule)
             else {}
         )
@@ -296,15 +297,13 @@ class RunningDeployment:
         self.recorder.record_evaluation(number, found.replies, found.left_out, seconds=seconds)
         self.recorder.write()
         if self._folder is not None:
-            roll = self.setting.roll
-            told = {"numbers": list(roll.numbers)}
             save(
                 self._folder,
                 self._deployment,
                 round=self.done,
                 state=self.state,
-                nodes=roll.nodes,
-                notes=told,
+                nodes=self.setting.roll.nodes,
+                notes=joining.roll_notes(self.setting.roll),
             )
 
 
@@ -360,43 +359,19 @@ def _deployment(setting: DeploymentSetting) -> Deployment:
     )
 
 
-def _match_clients(
-    setting: DeploymentSetting, before: Sequence[int], numbers: Sequence[int] | None = None
-) -> DeploymentSetting:
-    """Give every client the number that it had before, when `before` were the nodes and `numbers`
-    the clients' own numbers.
-    """
-    roll, label = setting.roll, setting.algorithm.label
-    if roll.numbered or set(roll.nodes) == set(before):
-        fewer = (
-            f"{label}: {len(before)} clients took part before, and {roll.clients} are connected."
-            " Wait for all with min_available_nodes."
-        )
-        require(roll.clients >= len(before), fewer)
-        own = tuple(numbers or range(len(before)))
-        others = (
-            f"{label}: clients {own} took part before, and clients {roll.numbers} sent a usable"
-            " census now."
-        )
-        require(
-            not roll.numbered or roll.numbers[: len(own)] == own,
-            f"{others} Wait for the same clients with min_available_nodes={len(before)}, or choose"
-            " another folder to start over.",
-        )
-        return (
-            setting
-            if roll.has_census
-            else setting._replace(roll=roll._replace(nodes=tuple(before)))
-        )
-    require(
-        not roll.has_census and grows(setting.algorithm.rule),
-        f"{label} keeps a state for each client, and other nodes are connected than before, so"
-        f" clients cannot be matched. Wait for all with min_available_nodes={len(before)}, let"
-        " clients send their number in the census (introduce=True), or choose another folder to"
-        " start over.",
-    )
-    new = [node for node in roll.nodes if node not in before]
-    # Clients that are away keep their number. Where Flower gave all nodes new ids, they take the
-    # numbers of before.
-    known = (*before, *new) if len(new) < roll.clients else (*new, *before[len(new) :])
-    return with_clients(setting, unknown_clients(known))
+def _of_clients(current: DeploymentState, clients: int) -> DeploymentState:
+    """A state of the same form for so many clients."""
+    state = current.state
+    choice = None if state.choice is None else np.zeros(clients, state.choice.dtype)
+    memory = aggregation.with_clients(state.memory, clients)
+    return current._replace(state=state._replace(memory=memory, choice=choice))
+
+
+def _saved_roll(folder: Path, saved: SavedState) -> Roll:
+    try:
+        return joining.roll_from(saved.nodes, saved.notes)
+    except ValueError:
+        raise ValueError(
+            f"{str(folder / NAME)!r} is damaged. Remove it to start the deployment over; its"
+            " history is removed then, too."
+        ) from None

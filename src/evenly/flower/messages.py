@@ -92,7 +92,9 @@ def _common_config(
     told = ConfigRecord({wire.ROUND: number, wire.METHOD: notation_of(algorithm)})
     told[wire.BATCH_SEED], told[wire.MODEL_SEED] = seeds.batches, seeds.model
     if isinstance(algorithm.rule, RowRule):
-        wire.put(told, wire.ROW_WEIGHTS, np.asarray(algorithm.rule.row_weights(current.state.rule)))
+        wire.put(
+            told, wire.ROW_WEIGHTS, np.asarray(algorithm.rule.row_weights(current.state.public))
+        )
     if setting.models:
         told[wire.MODELS] = setting.models
     return told

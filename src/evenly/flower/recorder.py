@@ -139,6 +139,23 @@ class Recorder:
         self._left_out += left_out
         self._flagged += [RoundFlag(0, flag) for flag in flagged]
 
+    def record_joining(
+        self,
+        number: int,
+        about: DeploymentFacts,
+        left_out: Iterable[Exclusion] = (),
+        flagged: Iterable[Flag] = (),
+    ) -> None:
+        """Record the clients from a round on, and exclusions and flags of those that wanted to
+        join.
+        """
+        self._left_out += left_out
+        self._flagged += [RoundFlag(number, flag) for flag in flagged]
+        if about != self.about:
+            self.about = about
+            if self._folder:
+                files.write_facts(self._folder, about)
+
     def record_round(
         self,
         number: int,
@@ -152,7 +169,7 @@ class Recorder:
         traffic: Traffic = Traffic(),  # noqa: B008 - a tuple
         reports: Mapping[str, float] | None = None,
     ) -> None:
-        """Record a round of training. `weights` are the coefficients [K] or [models, K]; `examples`
+        """Record a round of training. `weights` are the coefficients [K] or [K, models]; `examples`
         the reported training rows.
         """
         cohort, weights = np.asarray(cohort, np.int32), np.asarray(weights, np.float32)
@@ -160,7 +177,7 @@ class Recorder:
         self._rounds[number] = Round(
             number,
             cohort,
-            weights.sum(0) if weights.ndim == 2 else weights,
+            weights.sum(1) if weights.ndim == 2 else weights,
             np.array([said.get(k, 0) for k in cohort.tolist()], np.int64),
             float(seconds),
             float(traffic.upload),

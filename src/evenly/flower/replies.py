@@ -314,7 +314,16 @@ COMMON: dict[str, Callable[[CensusReply], Hashable]] = {
 def check_censuses(
     replies: Iterable[Message], nodes: Iterable[int], *, groups: int = 0, most: int | None = None
 ) -> tuple[list[CensusReply], list[Exclusion]]:
-    """Usable censuses in the order of nodes, and exclusions with a reason."""
+    """Usable censuses that fit together, in the order of nodes, and exclusions with a reason."""
+    told, left_out = read_censuses(replies, nodes, most=most)
+    agreed, wrong = consistent_censuses(told, groups)
+    return agreed, left_out + wrong
+
+
+def read_censuses(
+    replies: Iterable[Message], nodes: Iterable[int], *, most: int | None = None
+) -> tuple[list[CensusReply], list[Exclusion]]:
+    """Censuses that can be read, in the order of nodes, and exclusions with a reason."""
     told: list[CensusReply] = []
     left_out: list[Exclusion] = []
     silent = set(nodes)
@@ -327,12 +336,9 @@ def check_censuses(
         found = read_or_left_out(expected, partial(_read, reply, expected))
         told.append(found) if isinstance(found, CensusReply) else left_out.append(found)
     left_out += [no_answer(ReplySpec(node, UNKNOWN, 0, phase="census")) for node in sorted(silent)]
-    agreed, wrong = consistent_censuses(sorted(told, key=lambda one: one.node), groups)
-    return (
-        agreed,
-        [one._replace(reason=f"was asked for the census and {one.reason}") for one in left_out]
-        + wrong,
-    )
+    return sorted(told, key=lambda one: one.node), [
+        one._replace(reason=f"was asked for the census and {one.reason}") for one in left_out
+    ]
 
 
 def _read(message: Message, expected: ReplySpec) -> CensusReply:
@@ -346,36 +352,40 @@ def _read(message: Message, expected: ReplySpec) -> CensusReply:
 
 
 def consistent_censuses(
-    censuses: Sequence[CensusReply], groups: int = 0
+    censuses: Sequence[CensusReply], groups: int = 0, settled: Sequence[CensusReply] = ()
 ) -> tuple[list[CensusReply], list[Exclusion]]:
     """Censuses that fit together, and why the others are left out.
 
     The majority decides what all clients must agree on, and every client number belongs to one
     client. `groups` is the number of groups that whole clients may belong to; 0: as many as there
-    are clients.
+    are clients. With `settled` censuses of clients that take part already, these decide.
     """
     kept, wrong = list(censuses), list[tuple[CensusReply, str]]()
     for select in (_agreeing, _alike, partial(_distinct, groups=groups)):
-        kept, others = select(kept)
+        kept, others = select(kept, settled)
         wrong += others
-    spec = partial(ReplySpec, client=UNKNOWN, round=0, phase="census")
-    return kept, [
-        spec(one.node).left_out(f"{reason} ({wire.CENSUS!r})", SIZES) for one, reason in wrong
-    ]
+    return kept, [census_exclusion(one.node, reason) for one, reason in wrong]
+
+
+def census_exclusion(node: int, reason: str) -> Exclusion:
+    """Exclusion of a node whose census does not fit those of the others."""
+    spec = ReplySpec(node, UNKNOWN, 0, phase="census")
+    return spec.left_out(f"{reason} ({wire.CENSUS!r})", SIZES)
 
 
 # censuses that are kept, and the others with the reason
 Selection = tuple[list[CensusReply], list[tuple[CensusReply, str]]]
 
 
-def _agreeing(censuses: list[CensusReply]) -> Selection:
+def _agreeing(censuses: list[CensusReply], settled: Sequence[CensusReply]) -> Selection:
     """Those that give the most frequent value of every common entry, or none."""
     kept, others = censuses, list[tuple[CensusReply, str]]()
     for entry, value_of in COMMON.items():
-        usual = Counter(
-            value for one in kept if (value := value_of(one)) not in (None, ())
-        ).most_common(1)
-        agreed = (None, (), *(value for value, _ in usual))
+        said, before = (
+            Counter(value for one in group if (value := value_of(one)) not in (None, ()))
+            for group in (kept, settled)
+        )
+        agreed = (None, (), *(value for value, _ in (before or said).most_common(1)))
         reason = (
             "says {!r} of {}, where most clients say {!r}: all clients must give the same, in the"
             " same order"
@@ -389,7 +399,7 @@ def _agreeing(censuses: list[CensusReply]) -> Selection:
     return kept, others
 
 
-def _alike(censuses: list[CensusReply]) -> Selection:
+def _alike(censuses: list[CensusReply], settled: Sequence[CensusReply]) -> Selection:
     """Those that, like most, give a number and a group of the client, or do not."""
     kept, others = censuses, list[tuple[CensusReply, str]]()
     for key, value_of in OWN.items():
@@ -397,7 +407,8 @@ def _alike(censuses: list[CensusReply]) -> Selection:
             [one for one in kept if value_of(one) is not None],
             [one for one in kept if value_of(one) is None],
         )
-        kept, rest = (giving, silent) if len(giving) >= len(silent) else (silent, giving)
+        deciding = [value_of(one) is not None for one in settled or kept]
+        kept, rest = (giving, silent) if 2 * sum(deciding) >= len(deciding) else (silent, giving)
         how = (
             f"did not say {key!r}, and most clients did"
             if kept is giving
@@ -407,11 +418,13 @@ def _alike(censuses: list[CensusReply]) -> Selection:
     return kept, others
 
 
-def _distinct(censuses: list[CensusReply], groups: int) -> Selection:
-    """Those whose number no other client has and whose group exists."""
+def _distinct(
+    censuses: list[CensusReply], settled: Sequence[CensusReply], groups: int
+) -> Selection:
+    """Those whose number no other of them has and whose group exists."""
     first: dict[int, CensusReply] = {}
     kept, others = list[CensusReply](), list[tuple[CensusReply, str]]()
-    most = groups or len(censuses)
+    most = groups or len(settled) + len(censuses)
     for one in censuses:
         holder = one if one.client is None else first.setdefault(one.client, one)
         if holder is not one:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,18 +22,19 @@ from evenly.flower.wire import Form
 from evenly.notation import Composition, Part, parse, show
 from evenly.parts.client_groups import drawn_groups, rank_clustering
 from evenly.parts.optimisers import AveragingServer, OptimisedServer
-from evenly.parts.sampling import SAMPLINGS, Full, Uniform
+from evenly.parts.sampling import SAMPLINGS, Fraction, Full, Uniform
 from evenly.parts.work import PREPARES, LocalTraining
 from evenly.randomness import Draws
 from evenly.records import replace, require
-from evenly.simulate.choosing import BEFORE_TRAINING
-from evenly.simulate.run import fit_to_data, initial_model
-from evenly.types import Algorithm, Rule, Seeds, Select, Server, Several, Task
+from evenly.simulate.choosing import BEFORE_TRAINING, fit_to_data
+from evenly.simulate.run import initial_model
+from evenly.types import Algorithm, Rule, Seeds, Select, Server, Task
 
 # Numbers of clients, and their census before the first round.
 #
-# A client's number is the rank of its node id, or of the number that it sends in the census. The
-# census is taken only where the initial state of the method depends on it.
+# A client's number is the rank of its node id, or of the number that it sends in the census. Who
+# joins later gets the next number. The census is taken only where the first public numbers or the
+# sampling of the method depend on it.
 
 LOG = logging.getLogger("flwr")
 TELL_EVERY = 10.0  # seconds
@@ -44,7 +45,7 @@ class Roll(NamedTuple):
 
     nodes: tuple[int, ...]  # the node of each client
     census: Census
-    numbers: tuple[int, ...] = ()  # that they said themselves, ascending; (): nobody did
+    numbers: tuple[int, ...] = ()  # that they said themselves; (): nobody did
     # whether clients were asked; else the census holds nothing but how many they are
     has_census: bool = False
     client_group: np.ndarray | None = None
@@ -73,22 +74,17 @@ def _blank(clients: int) -> Census:
     return Census(np.ones(clients, np.int64), np.ones((clients, 1, 1), np.int64))
 
 
-def with_nodes(roll: Roll, more: Sequence[int]) -> Roll:
-    """Roll with additional nodes; the others keep their numbers."""
-    return unknown_clients((*roll.nodes, *more))
-
-
 def reads_census(algorithm: Algorithm) -> bool:
-    """Whether the initial state of rule or sampling depends on more than the number of clients: two
-    random censuses then lead to different states, or a blank one is refused.
+    """Whether the first public numbers of the rule or the sampling depend on more than the number
+    of clients: two random censuses then lead to different ones, or a blank one is refused.
     """
-    if isinstance(algorithm.rule, Several) and algorithm.rule.inference == "known":
+    if algorithm.rule.inference == "known":
         return True
     draw = np.random.default_rng(2)
     one, other = (_random_census(draw, *numbers) for numbers in permutations(range(2)))
-    parts = (algorithm.rule, algorithm.select)
     return any(
-        _refuses(part, _blank(2)) or not _same(part.init(one), part.init(other)) for part in parts
+        _refuses(begin, _blank(2)) or not _same(begin(one), begin(other))
+        for begin in (algorithm.rule.begin, algorithm.select.init)
     )
 
 
@@ -98,9 +94,9 @@ def _random_census(draw: np.random.Generator, unprivileged: int, favourable: int
     return Census(np.einsum("kgl->k", cells), cells, (unprivileged,), favourable)
 
 
-def _refuses(part: Rule | Select, census: Census) -> bool:
+def _refuses(begin: Callable[[Census], Any], census: Census) -> bool:
     try:
-        part.init(census)
+        begin(census)
     except ValueError:
         return True
     return False
@@ -109,14 +105,6 @@ def _refuses(part: Rule | Select, census: Census) -> bool:
 def _same(a: Any, b: Any) -> bool:
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return all(np.array_equal(np.asarray(x), np.asarray(y)) for x, y in pairs)
-
-
-def grows(part: Rule | Select) -> bool:
-    """Whether a rule keeps no state for each client, so that clients may join later."""
-    few, more = (part.init(Census(np.full(n, 4), np.ones((n, 2, 2), np.int64))) for n in (2, 3))
-    return [np.shape(leaf) for leaf in jax.tree.leaves(few)] == [
-        np.shape(leaf) for leaf in jax.tree.leaves(more)
-    ]
 
 
 def roll_of(answers: Sequence[CensusReply]) -> Roll:
@@ -131,6 +119,12 @@ def roll_of(answers: Sequence[CensusReply]) -> Roll:
             "Some client numbers are missing. Clients %s are numbered from 0 in this order.",
             numbers,
         )
+    return roll_in_order(answers)
+
+
+def roll_in_order(answers: Sequence[CensusReply]) -> Roll:
+    """Roll of clients with consistent censuses, in this order."""
+    numbers = tuple(answer.client for answer in answers if answer.client is not None)
     groups = [answer.client_group for answer in answers if answer.client_group is not None]
     return Roll(
         nodes=tuple(answer.node for answer in answers),
@@ -142,13 +136,33 @@ def roll_of(answers: Sequence[CensusReply]) -> Roll:
             ),
             next((answer.favourable for answer in answers if answer.favourable is not None), 1),
         ),
-        numbers=numbers,
+        numbers=numbers if len(numbers) == len(answers) else (),
         has_census=True,
-        client_group=np.array(groups, np.int32) if groups else None,
+        client_group=np.array(groups, np.int32) if len(groups) == len(answers) else None,
         names=_names(answers),
         labels=max(answer.labels for answer in answers),  # all the same, or ()
         groups=max(answer.groups for answer in answers),
     )
+
+
+def answers_of(roll: Roll) -> list[CensusReply]:
+    """What each client of a roll with a census said."""
+    census, group = roll.census, roll.client_group
+    return [
+        CensusReply(
+            node=node,
+            examples=int(census.examples[k]),
+            cells=census.cells[k],
+            client=roll.numbers[k] if roll.numbers else None,
+            client_group=None if group is None else int(group[k]),
+            name=None if roll.names[k] == f"client {k}" else roll.names[k],
+            labels=roll.labels,
+            groups=roll.groups,
+            unprivileged=census.unprivileged,
+            favourable=census.favourable,
+        )
+        for k, node in enumerate(roll.nodes)
+    ]
 
 
 def _names(answers: Sequence[CensusReply]) -> tuple[str, ...]:
@@ -180,39 +194,10 @@ def wait_for_nodes(grid: Any, least: int) -> list[int]:
     return nodes
 
 
-# Cohorts of a run, the same as in the simulator.
-
-
-class Drawing:
-    """Draws the cohorts of a run, like the simulator. A sampling may depend on earlier rounds, so
-    skipped rounds are drawn, too.
-    """
-
-    def __init__(self, select: Select, census: Census, seeds: Seeds) -> None:
-        self._select, self._census = select, census
-        self._cohorts = Draws(seeds.cohort, "cohort")
-        self._chances = Draws(seeds.cohort, "chance")
-        self._evaluations = Draws(seeds.cohort, "evaluated")
-        self._state: tuple[int, Any] = 0, select.init(census)
-
-    def cohort(self, t: int) -> np.ndarray:
-        """Client numbers of round t, from 0, one for each slot. int32 [K]"""
-        at, state = self._state if self._state[0] <= t else (0, self._select.init(self._census))
-        for earlier in range(at, t):
-            _, state = self._select(state, self._cohorts.at(earlier))
-        chosen, state = self._select(state, self._cohorts.at(t))
-        self._state = t + 1, state
-        return np.asarray(chosen, np.int32)
-
-    def chance(self, t: int) -> np.ndarray:
-        """Uniform random numbers of round t, for rules that need them. float32 [2]"""
-        return self._chances.at(t).random(2).astype(np.float32)
-
-    def evaluated(self, t: int, present: np.ndarray, count: int) -> np.ndarray:
-        """The present clients that evaluate after round t."""
-        return np.sort(
-            self._evaluations.at(t).choice(present, min(count, len(present)), replace=False)
-        )
+def evaluating_clients(seed: int, number: int, present: np.ndarray, count: int) -> np.ndarray:
+    """The present clients that evaluate after a round, in order. `seed` is that of cohorts."""
+    draw = Draws(seed, "evaluated").at(number)
+    return np.sort(draw.choice(present, min(count, len(present)), replace=False))
 
 
 # Algorithms from their notation, and the notation that is sent to clients, with every setting that
@@ -382,24 +367,13 @@ def first_arrays(
     seeds, algorithm = seeds or Seeds(), algorithm_of(algorithm)
     task, rule = algorithm.task(task, seeds), algorithm.rule
     model = initial_model(task, rule, seeds)
-    if not (isinstance(rule, Several) and rule.apart):
+    if not rule.apart:
         return wire.to_arrays(model, dtype=np.int32 if algorithm.network is not None else None)
     names, leaves = wire.names_of(model), wire.leaves_of(model)
     return wire.merge(
         wire.record_of(names, [leaf[q] for leaf in leaves], wire.prefix_of(q))
-        for q in range(rule.groups)
+        for q in range(rule.groups or 0)
     )
-
-
-class _ClientCounts(NamedTuple):
-    """The attributes of a federation that `fit_to_data` reads."""
-
-    clients: int
-    client_group: np.ndarray | None
-    counted: Census
-
-    def census(self) -> Census:
-        return self.counted
 
 
 def fit_to_clients(algorithm: Algorithm, roll: Roll) -> Algorithm:
@@ -407,26 +381,24 @@ def fit_to_clients(algorithm: Algorithm, roll: Roll) -> Algorithm:
     not fit.
     """
     require(
-        not getattr(algorithm.rule, "people", False),
+        not algorithm.rule.people,
         f"{algorithm.label}: with people = true a client sends one order for each group of people"
         " in its rows, which only a simulation can do. Start a SuperNode for each of these groups,"
         " with client-group in its census, and leave people out.",
     )
     require(
-        not getattr(algorithm.rule, "known_votes", False),
+        not algorithm.rule.known_votes,
         f"{algorithm.label}: known_votes measures in a simulation how well clients would find their"
         " group. In a deployment either leave it and the inference out, so that groups are known,"
         " or leave it out alone, so that clients infer them.",
     )
-    return fit_to_data(
-        algorithm, cast(Any, _ClientCounts(roll.clients, roll.client_group, roll.census))
-    )
+    return fit_to_data(algorithm, roll.census, roll.client_group)
 
 
 def first_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray | None:
     """Each client's model before the first round: known, or random until the models differ."""
     rule = algorithm.rule
-    if not isinstance(rule, Several):
+    if rule.groups is None:
         return None
     if rule.inference == "known":
         return np.asarray(roll.client_group, np.int32)
@@ -458,18 +430,14 @@ def cluster_by_ranks(
 
 def models_differ(algorithm: Algorithm, model: Leaves) -> bool:
     """Whether the initial models differ, so that clients can choose from the first round on."""
-    rule = algorithm.rule
-    return (
-        isinstance(rule, Several)
-        and rule.apart
-        and any(bool((leaf != leaf[:1]).any()) for leaf in model)
-    )
+    apart = algorithm.rule.apart
+    return apart and any(bool((leaf != leaf[:1]).any()) for leaf in model)
 
 
 def clients_choose(algorithm: Algorithm, begun: bool) -> bool:
     """Whether clients choose their model themselves in this round."""
     rule = algorithm.rule
-    return isinstance(rule, Several) and rule.inference not in BEFORE_TRAINING and begun
+    return rule.groups is not None and rule.inference not in BEFORE_TRAINING and begun
 
 
 # Options of a strategy, and the setting of a deployment.
@@ -500,8 +468,27 @@ class Options(NamedTuple):
     max_reply_bytes: int | None = None  # None: reckoned from the model
 
 
+def with_sampling(algorithm: Algorithm, options: Options, census: Census) -> Algorithm:
+    """The algorithm with uniform sampling of as many clients as Flower draws for
+    `fraction_train`.
+    """
+    if options.fraction_train is None:
+        return algorithm
+    share = Fraction(share=options.fraction_train).slots(census)
+    return replace(algorithm, select=Uniform(clients=max(share, options.min_train_nodes)))
+
+
+def with_fraction(algorithm: Algorithm, options: Options) -> Algorithm:
+    """The algorithm with `fraction_train` as a share, which does not depend on the number of
+    clients.
+    """
+    if options.fraction_train is None:
+        return algorithm
+    return replace(algorithm, select=Fraction(share=options.fraction_train))
+
+
 class DeploymentSetting(NamedTuple):
-    """What stays the same through a deployment."""
+    """What stays the same through a deployment, unless clients join."""
 
     algorithm: Algorithm
     options: Options
@@ -512,9 +499,9 @@ class DeploymentSetting(NamedTuple):
     @property
     def models(self) -> int:
         """Number of models; 0 if all clients share one."""
-        return self.algorithm.rule.groups if isinstance(self.algorithm.rule, Several) else 0
+        return self.algorithm.rule.groups or 0
 
     @property
     def apart(self) -> bool:
         """Whether clients train the model that they chose; otherwise all train the same one."""
-        return isinstance(self.algorithm.rule, Several) and self.algorithm.rule.apart
+        return self.algorithm.rule.apart

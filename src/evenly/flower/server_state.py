@@ -6,7 +6,7 @@ batches are drawn from counters, so it holds no state of a random generator.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from evenly.outside import check_kinds
 from evenly.types import Tree
 from evenly.writing import write_whole
 
-FORMAT = 1
+FORMAT = 2
 HEADER = {
     "format": int, "fingerprint": str, "round": int, "nodes": list[int], "told": dict[str, Any],
     "leaves": list[dict[str, Any]],
@@ -49,6 +49,7 @@ def claim(folder: Path, deployment: Deployment) -> None:
     unchanged.
     """
     plan = folder / "plan.json"
+    refuse_earlier_format(folder / NAME)
     if folder.exists() and not folder.is_dir():
         raise ValueError(
             f"{str(folder)!r} must be a folder, but it is a file. Choose another folder."
@@ -134,8 +135,10 @@ def save(
     )
 
 
-def load(folder: Path, deployment: Deployment, like: Tree) -> SavedState | None:
-    """The saved state, with the structure of `like`; None where there is none."""
+def load(folder: Path, deployment: Deployment, like: Callable[[int], Tree]) -> SavedState | None:
+    """The saved state; None where there is none. `like` returns a state with the structure and the
+    shapes of one for so many clients.
+    """
     if (read := _read(folder / NAME)) is None:
         return None
     header, arrays = read
@@ -144,7 +147,8 @@ def load(folder: Path, deployment: Deployment, like: Tree) -> SavedState | None:
             f"{str(folder / NAME)!r} belongs to another run than the plan.json beside it. Choose"
             " another folder."
         )
-    wanted = [_form(leaf) for leaf in jax.tree.leaves(like)]
+    form = like(len(header["nodes"]))
+    wanted = [_form(leaf) for leaf in jax.tree.leaves(form)]
     found = [
         (tuple(array.shape), entry["dtype"])
         for array, entry in zip(arrays, header["leaves"], strict=True)
@@ -152,13 +156,13 @@ def load(folder: Path, deployment: Deployment, like: Tree) -> SavedState | None:
     if wanted != found:
         raise ValueError(
             f"{str(folder / NAME)!r} must hold a state of this federation, but holds another:"
-            f" {_first_difference(wanted, found)}. Check that the same number of clients takes part"
-            " as before, or choose another folder to start over."
+            f" {_first_difference(wanted, found)}. Use the settings of that run, or choose another"
+            " folder to start over."
         )
     restored = [
         _restore_leaf(array, entry) for array, entry in zip(arrays, header["leaves"], strict=True)
     ]
-    state = jax.tree.unflatten(jax.tree.structure(like), restored)
+    state = jax.tree.unflatten(jax.tree.structure(form), restored)
     return SavedState(header["round"], state, tuple(header["nodes"]), header["told"])
 
 
@@ -171,6 +175,7 @@ def rounds_done(folder: Path) -> int:
 def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
     if not path.exists():
         return None
+    refuse_earlier_format(path)
     try:
         return read_archive(path, _parse_state, newest=FORMAT)
     except DamagedError:
@@ -178,6 +183,24 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
             f"{str(path)!r} is damaged. Remove it to start the deployment over; its history is"
             " removed then, too."
         ) from None
+
+
+def refuse_earlier_format(path: Path) -> None:
+    """Raise if a state was written by an earlier version, which kept other numbers in it."""
+    try:
+        found = (
+            read_archive(path, lambda archive: archive.header.get("format", 0), newest=FORMAT)
+            if path.exists()
+            else FORMAT
+        )
+    except DamagedError:
+        return  # reading the state says so
+    if found < FORMAT:
+        raise ValueError(
+            f"{str(path)!r} was written by an earlier version of evenly (format {found}, and this"
+            f" version continues format {FORMAT}): finish the deployment with that version, or"
+            " choose another folder or remove this file to start over."
+        )
 
 
 def _parse_state(archive: Archive) -> tuple[dict[str, Any], list[np.ndarray]]:

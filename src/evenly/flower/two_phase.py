@@ -4,6 +4,10 @@ coefficient times update.
 The server then needs only the sum of what clients send. An `Adding` function computes it: from
 plain replies by default, or from masked ones. No other function reads a client's arrays;
 `finish_round` receives their sum.
+
+Clients are told the coefficient that they have if everybody who measured returns. The sum is
+divided afterwards, by what belongs to those who did return, so that the round is exact whoever
+drops out in between.
 """
 
 import logging
@@ -15,7 +19,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from evenly.experiment.deployment import Flag
 from evenly.flower import aggregation, wire
-from evenly.flower.aggregation import RoundResult, VectorSum, Weighting
+from evenly.flower.aggregation import CohortSums, RoundResult, Weighting
 from evenly.flower.caps import Caps
 from evenly.flower.checks import ARRAYS, printable
 from evenly.flower.messages import (
@@ -29,21 +33,24 @@ from evenly.flower.messages import (
 from evenly.flower.replies import Reply
 from evenly.flower.roster import DeploymentSetting
 from evenly.records import require
-from evenly.types import Algorithm, Several, Signals
+from evenly.types import Algorithm
 
 LOG = logging.getLogger("flwr")
 
 
 class Measurement(NamedTuple):
-    """Result of the first half of a two-phase round: coefficients, and the signals that they follow
-    from.
-    """
+    """Result of the first half of a two-phase round."""
 
     request: RoundRequest  # the whole cohort
     replies: TrainingReplies
-    signals: Signals
     weighting: Weighting
+    all_return: CohortSums  # if everybody who measured returns: clients are told its coefficients
     flags: list[Flag]
+
+    @property
+    def coefficients(self) -> np.ndarray:
+        """By what clients multiply their vector. float32 [K] or [K, models]"""
+        return self.all_return.coefficients
 
 
 def require_possible(algorithm: Algorithm, caps: Caps | None) -> None:
@@ -51,7 +58,7 @@ def require_possible(algorithm: Algorithm, caps: Caps | None) -> None:
     rule, why = algorithm.rule, ""
     if "gram" in rule.needs:
         why = "it weighs by inner products of all updates, so the server must see each of them"
-    elif isinstance(rule, Several) and rule.inference == "rank-clustering":
+    elif rule.inference == "rank-clustering":
         why = "rank clustering compares what each client trained; choose another inference"
     elif caps is not None and caps.norm is not None:
         why = (
@@ -85,25 +92,24 @@ def weigh_measurements(
     algorithm, state = setting.algorithm, current.state
     usable = read_replies(setting, request._replace(phase="measure"), replies)
     signals = signals_of(algorithm, state, request.cohort, usable.replies, chance)
-    return Measurement(
-        request,
-        usable,
-        *aggregation.weigh_with_caps(algorithm, state, signals, setting.options.caps),
-    )
+    weighting, flags = aggregation.weigh(algorithm, state, signals, setting.options.caps)
+    nothing = np.zeros(len(request.cohort), np.float32)  # no vector has a length yet
+    all_return = aggregation.sum_up(algorithm, state, weighting, nothing)
+    return Measurement(request, usable, weighting, all_return, flags)
 
 
 def sum_request(setting: DeploymentSetting, measurement: Measurement) -> RoundRequest:
     """Request of the second half, to the clients that measured. A client in two slots gets the sum
     of both coefficients.
     """
-    cohort, coefficients = measurement.request.cohort, measurement.weighting.coefficients
+    cohort, coefficients = measurement.request.cohort, measurement.coefficients
     who = tuple(sorted(measurement.replies.replies))
     return RoundRequest(
         measurement.request.number,
         cohort[np.isin(cohort, who)],
         who,
         setting.algorithm.rule.needs & {"square_norm"},
-        coefficients={k: coefficients[..., cohort == k].sum(-1) for k in who},
+        coefficients={k: coefficients[cohort == k].sum(0) for k in who},
         masked=setting.options.two_phase is not plain_sum,
     )
 
@@ -117,10 +123,9 @@ def sum_configs(measurement: Measurement, request: RoundRequest) -> dict[int, di
     for k in request.connected:
         found[k] = {}
         wire.put(found[k], wire.COEFFICIENT, request.coefficients[k])
-        if measurement.signals.choice is not None:
-            found[k][wire.GROUP] = int(
-                measurement.signals.choice[measurement.request.cohort == k][0]
-            )
+        choice = measurement.weighting.signals.choice
+        if choice is not None:
+            found[k][wire.GROUP] = int(choice[measurement.request.cohort == k][0])
     return found
 
 
@@ -131,9 +136,7 @@ def finish_round(
     request: RoundRequest,
     usable: TrainingReplies,
 ) -> tuple[RoundResult, DeploymentState, TrainingReplies]:
-    """Complete the round from the sum of the replies. Remaining clients stand in for those that did
-    not return, in proportion.
-    """
+    """Complete the round from the sum of the replies."""
     adding = setting.options.two_phase
     assert adding is not None
     sent = {k: reply.arrays for k, reply in usable.replies.items() if reply.arrays is not None}
@@ -142,7 +145,7 @@ def finish_round(
         total = adding(sent)
     except Exception as error:  # under masks nobody else has looked at what clients sent
         broken = f"cannot be computed ({type(error).__name__}: {printable(str(error))})"
-        total = wire.not_finite(setting.form, measurement.weighting.coefficients.shape[:-1])
+        total = wire.not_finite(setting.form, measurement.coefficients.shape[1:])
     outcome, after = step_from_sum(setting, current, measurement, total, usable.replies)
     left_out = measurement.replies.left_out + usable.left_out
     if not outcome.counted.any():
@@ -175,26 +178,37 @@ def step_from_sum(
     """Move the model by the sum. Of each client it needs only whether it returned and, for some
     methods, the length of its update.
     """
-    coefficients, cohort = measurement.weighting.coefficients, measurement.request.cohort.tolist()
-    learned, carried = wire.split_sum(setting.form, total, coefficients.shape[:-1])
+    algorithm, state = setting.algorithm, current.state
+    coefficients, cohort = measurement.coefficients, measurement.request.cohort.tolist()
+    learned, carried = wire.split_sum(setting.form, total, coefficients.shape[1:])
     whole = all(bool(np.isfinite(leaf).all()) for leaf in learned)
     norms = np.array([_norm(replies.get(k)) if whole else np.nan for k in cohort])
-    given = aggregation.total_of(
-        setting.algorithm, learned if whole else [np.zeros_like(leaf) for leaf in learned]
-    )
-    outcome = aggregation.move(
-        setting.algorithm,
-        current.state,
-        measurement.signals,
-        measurement.weighting,
-        VectorSum(given, norms),
-    )
-    mass = float(coefficients[..., [k in replies for k in cohort]].sum())
+    sums = aggregation.sum_up(algorithm, state, measurement.weighting, norms)
+    share = _share(measurement.all_return, sums)
+    divided = [_times(leaf, share) if whole else np.zeros_like(leaf) for leaf in learned]
+    mean = aggregation.total_of(algorithm, divided)
+    outcome = aggregation.move(algorithm, state, measurement.weighting, sums, mean)
+    mass = float(coefficients[[k in replies for k in cohort]].sum())
     if whole and mass > 0:
         return outcome, DeploymentState(
             outcome.state, wire.move_carried(current.carried, carried, mass)
         )
     return outcome, DeploymentState(outcome.state, current.carried)
+
+
+def _share(all_return: CohortSums, returned: CohortSums) -> np.ndarray:
+    """By what the sum is multiplied so that it is that of those who returned. float32 [] or
+    [models]
+    """
+    told, own = (np.asarray(sums.summed.norm) for sums in (all_return, returned))
+    return np.where(told == 0, np.float32(1), told) / np.where(own == 0, np.float32(1), own)
+
+
+def _times(leaf: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """A sum times one number, or times one number for each model."""
+    if (share == 1).all():
+        return leaf
+    return leaf * share.reshape(*share.shape, *(1,) * (leaf.ndim - share.ndim)).astype(leaf.dtype)
 
 
 def _norm(reply: Reply | None) -> float:

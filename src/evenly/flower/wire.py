@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 
+from evenly import trees
 from evenly.flower.aggregation import Leaves
 from evenly.models.task import skeleton
 from evenly.records import require
@@ -159,11 +160,16 @@ def prefix_of(model: int) -> str:
     return f"{model}/"
 
 
-def is_statistic(name: str) -> bool:
-    """Whether an array is a running statistic of a PyTorch normalisation layer, which has no
-    gradient.
+def are_learned(names: Sequence[str]) -> list[bool]:
+    """Which of a model's arrays are learned: not the running statistics of PyTorch's normalisation
+    layers, and not the state of a `trees.Stateful`.
     """
-    return name.rsplit(".", 1)[-1] in ("running_mean", "running_var")
+    stateful = {name.split(".", 1)[0] for name in names} == set(trees.Stateful._fields)
+    return [
+        name.rsplit(".", 1)[-1] not in ("running_mean", "running_var")
+        and not (stateful and name.startswith("state."))
+        for name in names
+    ]
 
 
 def layout_of(arrays: ArrayRecord) -> Layout:
@@ -307,7 +313,7 @@ class Form(NamedTuple):
     def moving(self) -> list[bool]:
         """Whether each array is learned."""
         names, _, dtypes = self.layout
-        learned = [self.models > 0 or not is_statistic(name) for name in names]
+        learned = [self.models > 0 or own for own in are_learned(names)]
         return [
             self.ranks or (dtype.kind == "f" and own)
             for dtype, own in zip(dtypes, learned, strict=True)

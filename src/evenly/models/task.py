@@ -39,6 +39,24 @@ def judged(task: Task, params: Tree, shard: Shard) -> tuple[Array, Array]:
     )
 
 
+@runtime_checkable
+class TrainingTask(Protocol):
+    """A task that behaves differently while it is trained, because of dropout, batch statistics or
+    augmentation.
+
+    Its model may be a `evenly.trees.Stateful`, which `losses` and `predict` then receive, too.
+    """
+
+    def train_losses(self, model: Tree, shard: Shard, key: Array) -> tuple[Array, Tree]:
+        """Loss of each row in training, and the new state of the model; () if it has none. [n]"""
+        ...
+
+
+def uses_keys(task: Task) -> bool:
+    """Whether training the task takes random numbers."""
+    return isinstance(getattr(task, "inner", task), TrainingTask)
+
+
 # Properties of a task that follow from shapes alone. They are computed once for each task: tracing
 # takes as long as several rounds of a small model.
 

@@ -1,6 +1,6 @@
 """Local work and server step of methods that rank edges (edge-popup, FRL)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,8 +73,10 @@ class EdgePopup:
         scores = frozen(task).scores_at(received)
         return Searching(scores, trees.zeros_like(scores))
 
-    def step(self, task: Task, received: Tree, local: Searching, batch: Shard) -> Searching:
-        gradient = score_gradient(frozen(task), local.scores, batch)
+    def step(
+        self, task: Task, received: Tree, local: Searching, batch: Shard, key: Any = None
+    ) -> Searching:
+        gradient = score_gradient(frozen(task), local.scores, batch, key)
         velocity = jax.tree.map(
             lambda v, g, s: self.momentum * v + g + self.weight_decay * s,
             local.velocity,
@@ -99,12 +101,12 @@ class EdgePopup:
         return model
 
 
-def score_gradient(task: Supernetwork, scores: Tree, batch: Shard) -> Tree:
+def score_gradient(task: Supernetwork, scores: Tree, batch: Shard, key: Any = None) -> Tree:
     """The straight-through gradient of a batch's loss with respect to the scores."""
     masks = jax.tree.map(
         lambda s: score_mask(s, k=task.k, by_magnitude=task.scores != "raw"), scores
     )
-    gradient = jax.grad(lambda weights: batch_loss(task.inner, weights, batch))(
+    gradient = jax.grad(lambda weights: batch_loss(task.inner, weights, batch, key))(
         task.subnetwork(masks)
     )
     through = jax.tree.map(jnp.multiply, gradient, task.weights)

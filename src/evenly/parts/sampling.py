@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.federation import Census, sides
+from evenly.randomness import Draws
 from evenly.records import record, require, static
-from evenly.types import Select
+from evenly.types import Seeds, Select
 
 # A share of the clients, all equally likely.
 
@@ -296,6 +297,35 @@ def _owners(odds: Odds, position: np.ndarray) -> np.ndarray:
     return np.searchsorted(
         odds.ends, np.minimum(position, np.nextafter(odds.ends[-1], 0)), side="right"
     )
+
+
+# The cohorts of a run, the same in a simulation and in a deployment.
+
+
+class CohortDraws:
+    """Draws the cohorts of one sampling, in a simulation and in a deployment alike.
+
+    A sampling may depend on earlier rounds, so that skipped rounds are drawn, too.
+    """
+
+    def __init__(self, select: Select, census: Census, seeds: Seeds) -> None:
+        self._select, self._census = select, census
+        self._cohorts = Draws(seeds.cohort, "cohort")
+        self._chances = Draws(seeds.cohort, "chance")
+        self._next: tuple[int, Any] = 0, select.init(census)  # round, state
+
+    def cohort(self, t: int) -> np.ndarray:
+        """The clients of round t, from 0, one for each slot. int32 [K]"""
+        at, state = self._next if self._next[0] <= t else (0, self._select.init(self._census))
+        for earlier in range(at, t):
+            _, state = self._select(state, self._cohorts.at(earlier))
+        cohort, state = self._select(state, self._cohorts.at(t))
+        self._next = t + 1, state
+        return np.asarray(cohort, np.int32)
+
+    def chance(self, t: int) -> np.ndarray:
+        """Uniform random numbers of round t, for rules that draw. float32 [2]"""
+        return self._chances.at(t).random(2).astype(np.float32)
 
 
 __all__ = ["SAMPLINGS", "Fraction", "Full", "Parity", "Uniform", "Weighted"]

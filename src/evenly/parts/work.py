@@ -11,6 +11,7 @@ import numpy as np
 from evenly import trees
 from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
+from evenly.models.task import TrainingTask
 from evenly.parts.optimisers import Factory, Optimiser
 from evenly.records import is_number, leaf, record, replace, static
 from evenly.types import Prepare, Task, Tree
@@ -94,15 +95,24 @@ class LocalTraining:
         return None
 
     def start(self, task: Task, received: Tree, memory: Tree) -> LocalState:
-        return LocalState(received, self._optimiser().init(received))
+        return LocalState(received, self._optimiser().init(trees.learned(received)))
 
-    def step(self, task: Task, received: Tree, local: LocalState, batch: Shard) -> LocalState:
-        gradient = jax.grad(lambda model: self._objective(task, model, batch).sum())(local.model)
+    def step(
+        self, task: Task, received: Tree, local: LocalState, batch: Shard, key: Any = None
+    ) -> LocalState:
+        def objective(params: Tree) -> tuple[jax.Array, Tree]:
+            model = trees.with_learned(local.model, params)
+            loss, state = training_loss(task, model, batch, key)
+            return (loss if self.shape is None else self.shape(loss)).sum(), state
+
+        params = trees.learned(local.model)
+        gradient, state = jax.grad(objective, has_aux=True)(params)
         if self.mu is not None:
             gradient = jax.tree.map(
-                lambda g, v, w: g + self.mu * (v - w), gradient, local.model, received
+                lambda g, v, w: g + self.mu * (v - w), gradient, params, trees.learned(received)
             )
-        return LocalState(*self._optimiser().update(gradient, local.optimiser, local.model))
+        params, optimiser = self._optimiser().update(gradient, local.optimiser, params)
+        return LocalState(_joined(local.model, params, state), optimiser)
 
     def finish(self, task: Task, received: Tree, local: LocalState) -> tuple[Tree, Tree]:
         return trees.subtract(local.model, received), None
@@ -116,30 +126,39 @@ class LocalTraining:
         """
         return replace(self, mu=None) if self.mu == 0 else self
 
-    def _objective(self, task: Task, model: Tree, batch: Shard) -> jax.Array:
-        loss = batch_loss(task, model, batch)
-        return loss if self.shape is None else self.shape(loss)
-
     def _optimiser(self) -> Optimiser:
         return Optimiser(
             learning_rate=self.learning_rate, kind=self.optimiser, options=self.options
         )
 
 
-def batch_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
-    """Mean (or sum) of a batch's weighted losses plus the penalty: a scalar, or one per run."""
-    total = summed_loss(task, params, batch)
-    return (
-        total / jnp.maximum(batch.mask.sum(), 1.0) + task.penalty(params)
-        if task.reduction == "mean"
-        else total + task.penalty(params)
-    )
+def batch_loss(task: Task, model: Tree, batch: Shard, key: Any = None) -> jax.Array:
+    """The loss of `training_loss`, without the state."""
+    return training_loss(task, model, batch, key)[0]
 
 
-def summed_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
-    losses = task.losses(params, batch)
+def training_loss(task: Task, model: Tree, batch: Shard, key: Any) -> tuple[jax.Array, Tree]:
+    """Mean (or sum) of a batch's weighted losses plus the penalty: a scalar, or one per run; and
+    the new state of the model, if it has one.
+    """
+    total, state = summed_loss(task, model, batch, key)
+    mean = total / jnp.maximum(batch.mask.sum(), 1.0) if task.reduction == "mean" else total
+    return mean + task.penalty(model), state
+
+
+def summed_loss(task: Task, model: Tree, batch: Shard, key: Any) -> tuple[jax.Array, Tree]:
+    """Sum of a batch's weighted losses, and the new state of the model."""
+    if isinstance(task, TrainingTask):
+        losses, state = task.train_losses(model, batch, key)
+    else:
+        losses, state = task.losses(model, batch), ()
     counted = over_runs(batch.mask, batch.weight) * batch.weight  # a weight may differ between runs
-    return (losses * over_runs(counted, losses)).sum(0)
+    return (losses * over_runs(counted, losses)).sum(0), state
+
+
+def _joined(model: Tree, params: Tree, state: Tree) -> Tree:
+    """New parameters with the new state, where the model has one."""
+    return trees.Stateful(params, state) if isinstance(model, trees.Stateful) else params
 
 
 # One full-batch gradient step: the client's gradient at the received model, times the learning
@@ -147,10 +166,13 @@ def summed_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
 
 
 class Gathered(NamedTuple):
-    """The gradient summed over the batches so far, and their number of rows."""
+    """The gradient summed over the batches so far, their number of rows, and the received model
+    with its state after them.
+    """
 
     gradient: Tree
     examples: jax.Array
+    model: Tree
 
 
 @record
@@ -171,21 +193,36 @@ class FullGradient:
         return None
 
     def start(self, task: Task, received: Tree, memory: Tree) -> Gathered:
-        return Gathered(trees.zeros_like(received), jnp.zeros(()))
+        return Gathered(trees.zeros_like(trees.learned(received)), jnp.zeros(()), received)
 
-    def step(self, task: Task, received: Tree, local: Gathered, batch: Shard) -> Gathered:
-        gradient = jax.grad(lambda model: summed_loss(task, model, batch).sum())(received)
-        return Gathered(trees.add(local.gradient, gradient), local.examples + batch.mask.sum())
+    def step(
+        self, task: Task, received: Tree, local: Gathered, batch: Shard, key: Any = None
+    ) -> Gathered:
+        def objective(params: Tree) -> tuple[jax.Array, Tree]:
+            loss, state = summed_loss(task, trees.with_learned(local.model, params), batch, key)
+            return loss.sum(), state
+
+        params = trees.learned(received)
+        gradient, state = jax.grad(objective, has_aux=True)(params)
+        return Gathered(
+            trees.add(local.gradient, gradient),
+            local.examples + batch.mask.sum(),
+            _joined(local.model, params, state),
+        )
 
     def finish(self, task: Task, received: Tree, local: Gathered) -> tuple[Tree, Tree]:
         rows = jnp.maximum(local.examples, 1.0) if task.reduction == "mean" else 1.0
-        penalty = jax.grad(lambda model: jnp.sum(jnp.asarray(task.penalty(model))))(received)
-        return (
-            jax.tree.map(
-                lambda g, p: -self.learning_rate * (g / rows + p), local.gradient, penalty
-            ),
-            None,
+        params = trees.learned(received)
+        penalty = jax.grad(
+            lambda own: jnp.sum(jnp.asarray(task.penalty(trees.with_learned(received, own))))
+        )(params)
+        vector = jax.tree.map(
+            lambda g, p: -self.learning_rate * (g / rows + p), local.gradient, penalty
         )
+        if isinstance(received, trees.Stateful):
+            moved = trees.subtract(local.model.state, received.state)
+            vector = trees.Stateful(vector, moved)
+        return vector, None
 
     def deploy(self, model: Tree, memory: Tree) -> Tree:
         return model
@@ -238,11 +275,11 @@ class PersonalTraining:
         shared = self._training(None).start(task, received, None)
         return Both(shared, LocalState(memory, shared.optimiser))
 
-    def step(self, task: Task, received: Tree, local: Both, batch: Shard) -> Both:
+    def step(self, task: Task, received: Tree, local: Both, batch: Shard, key: Any = None) -> Both:
         shared, personal = self._training(None), self._training(self.pull)
         return Both(
-            shared.step(task, received, local.shared, batch),
-            personal.step(task, received, local.personal, batch),
+            shared.step(task, received, local.shared, batch, key),
+            personal.step(task, received, local.personal, batch, key),
         )
 
     def finish(self, task: Task, received: Tree, local: Both) -> tuple[Tree, Tree]:
@@ -259,7 +296,7 @@ class PersonalTraining:
         )  # fmt: skip
 
 
-# Training without federation: each client keeps a model of its own and shares nothing.
+# TrainingTask without federation: each client keeps a model of its own and shares nothing.
 
 
 @record
@@ -291,8 +328,10 @@ class TrainingAlone:
     def start(self, task: Task, received: Tree, memory: Tree) -> LocalState:
         return self._training().start(task, memory, None)
 
-    def step(self, task: Task, received: Tree, local: LocalState, batch: Shard) -> LocalState:
-        return self._training().step(task, local.model, local, batch)
+    def step(
+        self, task: Task, received: Tree, local: LocalState, batch: Shard, key: Any = None
+    ) -> LocalState:
+        return self._training().step(task, local.model, local, batch, key)
 
     def finish(self, task: Task, received: Tree, local: LocalState) -> tuple[Tree, Tree]:
         # NaN marks a client whose training diverged: it is counted as excluded and keeps its

@@ -30,6 +30,7 @@ PHASES = {
     "measure": "measuring",
     "evaluate": "evaluation",
     "census": "before the first round",
+    "joining": "joining",
 }
 WHAT = {
     "loss": "its loss",

@@ -17,8 +17,12 @@ from evenly.data.federation import Federation
 from evenly.outside import fits
 from evenly.types import Task
 
-FORMAT = 2
+FORMAT = 3
 CHECKPOINT_SECONDS = 20.0  # between two checkpoints, at least
+
+
+class OldCheckpointError(ValueError):
+    """A checkpoint that an earlier version of evenly wrote."""
 
 
 def write_checkpoint(path: Path, fingerprint: str, done: int, tree: Any) -> None:
@@ -29,21 +33,29 @@ def write_checkpoint(path: Path, fingerprint: str, done: int, tree: Any) -> None
 def read_checkpoint(path: Path, fingerprint: str) -> tuple[int, list[np.ndarray]] | None:
     """The rounds done and the leaves saved, or None where there is no complete checkpoint of this
     run.
+
+    Raises:
+        OldCheckpointError: If an earlier version of evenly wrote the checkpoint.
     """
 
-    def parse(archive: Archive) -> tuple[int, list[np.ndarray]] | None:
+    def parse(archive: Archive) -> tuple[int, list[np.ndarray]] | int | None:
         header = archive.header
-        same_run = (
-            header["format"] == FORMAT
-            and header["fingerprint"] == fingerprint
-            and fits(header["done"], int)
-        )
+        if header.get("format", 0) < FORMAT:
+            return header.get("format", 0)
+        same_run = header["fingerprint"] == fingerprint and fits(header["done"], int)
         return (header["done"], archive.leaves()) if same_run else None
 
     try:
-        return read_archive(path, parse, newest=FORMAT) if path.exists() else None
+        found = read_archive(path, parse, newest=FORMAT) if path.exists() else None
     except ValueError:
         return None  # incomplete or foreign: starting over is safe, trusting it is not
+    if isinstance(found, int):
+        raise OldCheckpointError(
+            f"{str(path)!r} is a half-finished run of an earlier version of evenly, whose rounds"
+            " cannot be continued. Remove the file to start this run over, or finish it with that"
+            " version. Runs that are finished are read as before."
+        )
+    return found
 
 
 def fingerprint(federation: Federation, *settings: Any) -> str:

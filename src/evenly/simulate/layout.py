@@ -20,7 +20,8 @@ from evenly.data.federation import Federation, Shard
 from evenly.models.task import skeleton
 from evenly.parts.sampling import Full
 from evenly.parts.work import LocalTraining
-from evenly.types import Algorithm, Array, Prepare, Rule, Select, Server, Several, Task, Tree, Work
+from evenly.round import Memory
+from evenly.types import Algorithm, Array, Prepare, Rule, Select, Server, Task, Tree, Work
 
 # The arrays of a compiled program: data, state and the parts of the runs.
 
@@ -79,12 +80,19 @@ class State(NamedTuple):
     """The values that one round passes to the next."""
 
     model: Tree
-    rule: tuple[Tree, ...]  # of each rule group
+    public: tuple[Tree, ...]  # public numbers of each rule group
     server: tuple[Tree, ...]  # of each rule group
-    memory: Tree
+    memory: Any  # ClientMemories [clients, ...], on the host where data are streamed
     excluded: Any  # int32 [clients, runs], on the host where data are streamed
     broken: Array  # int32 [runs] first round whose coefficients were not finite, or NEVER
     choices: Tree = ()  # ModelChoices, where a run keeps several models
+
+
+class ClientMemories(NamedTuple):
+    """What clients keep between the rounds they take part in. [clients, ...]"""
+
+    work: Tree = ()  # of their local training, such as a personal model
+    rules: tuple[Memory, ...] = ()  # of each rule group, with the runs on the last axis
 
 
 class ModelChoices(NamedTuple):
@@ -339,7 +347,7 @@ def _group_key(algorithm: Algorithm, task: Task, samplings: dict[str, str]) -> s
     work, select = jax.tree.structure(algorithm.work), repr(algorithm.select)
     alone = (
         "gram" in algorithm.rule.needs
-        or isinstance(algorithm.rule, Several)
+        or algorithm.rule.groups is not None
         or algorithm.network is not None
     )
     if task.joint and not alone:

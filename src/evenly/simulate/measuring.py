@@ -359,7 +359,7 @@ def evaluate(shape: Shape, inputs: Inputs, state: State) -> Counts:
     evaluated rows.
     """
     model, shared = served_model(shape, inputs.parts, state), inputs.data.eval_shared
-    if jax.tree.leaves(state.memory):
+    if jax.tree.leaves(state.memory.work):
         return by_cell(shape, _client_by_client(shape, inputs, state, model))
     tables, losses = by_cell(shape, _all_at_once(shape, inputs, model))
     return (tables, losses) if shared is None else (tables[shared], losses[shared])
@@ -384,7 +384,11 @@ def served_model(shape: Shape, parts: RunParts, state: State) -> Tree:
     if all(group.server is None for group in parts.rules):
         return state.model
     serve = jax.vmap(
-        lambda server, model, own: server.serve(model, own), (0, shape.axis, 0), shape.axis
+        lambda server, model, own: trees.with_learned(
+            model, server.serve(trees.learned(model), own)
+        ),
+        (0, shape.axis, 0),
+        shape.axis,
     )
     models = [trees.cut(state.model, shape.runs_of(i), shape.axis) for i in range(len(parts.rules))]
     groups = zip(parts.rules, models, state.server, strict=True)
@@ -421,7 +425,7 @@ def _client_by_client(shape: Shape, inputs: Inputs, state: State, model: Tree) -
     last = data.eval_rows.shape[0] - 1
 
     def one_owner(owner: Array, carry: Counts) -> Counts:
-        memory = jax.tree.map(lambda leaf: leaf[owner % shape.clients], state.memory)
+        memory = jax.tree.map(lambda leaf: leaf[owner % shape.clients], state.memory.work)
         own = map_runs(
             lambda work, m, mine: work.deploy(m, mine), shape.axis, inputs.parts.work, model, memory
         )

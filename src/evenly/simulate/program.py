@@ -25,25 +25,34 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.compilation_cache import compilation_cache
 
+from evenly import round as evenly_round
 from evenly import trees
 from evenly.datasets.files import cache_folder
 from evenly.models import LinearSVM, Logistic, Softmax
 from evenly.models.linear import MOST_TERMS, products_as_sums
 from evenly.models.task import skeleton
-from evenly.parts.ranking import Ballot
-from evenly.simulate import several
-from evenly.simulate.layout import MEASURED_SIGNALS, Inputs, RoundRecord, Shape, State, map_devices
+from evenly.round import Memory, Weighing
+from evenly.simulate.choosing import choices_of_cohort, evaluate_several, new_choices
+from evenly.simulate.layout import (
+    MEASURED_SIGNALS,
+    ClientMemories,
+    Inputs,
+    RoundRecord,
+    RuleGroup,
+    Shape,
+    State,
+    map_devices,
+)
 from evenly.simulate.measuring import evaluate, measure
 from evenly.simulate.training import (
     Cohort,
     CohortUpdate,
     inner_products,
-    move_model,
     train_and_sum,
     train_vectors,
     weighted_sum,
 )
-from evenly.types import Array, Effort, RowRule, Signals, Task, Tree
+from evenly.types import Array, RowRule, Signals, Task, Tree
 
 
 class EvaluationCounts(NamedTuple):
@@ -61,91 +70,155 @@ class GroupSignals(NamedTuple):
     axes: Any  # Signals: the axis of the runs in each signal; None for those that all runs share
 
 
+class CohortWeights(NamedTuple):
+    """The weights of a cohort in all runs."""
+
+    weight: Array  # [K, runs] or [K, models, runs]; 0 in runs whose weights are not finite
+    sane: Array  # [runs] whether the weights are finite
+    groups: list[Weighing]  # of each rule group
+
+
 class RoundUpdate(NamedTuple):
     """A round after weighing and training."""
 
     signals: list[GroupSignals]
-    coefficients: Array  # [K, runs]
-    sane: Array  # [runs] whether the coefficients are finite
-    rule: tuple[Tree, ...]  # states of each rule group
+    weights: CohortWeights
     trained: CohortUpdate
 
 
-def one_round(cohort: Cohort) -> tuple[State, Array]:
-    """One round with one model: measure, weigh, train, step.
+# the axis of the runs in a `Weighing` and in a `Memory`
+WEIGHING_AXES: Any = Weighing._make([-1, 0, -1, -1, -1])  # sums have the runs in front
 
-    Rounds with several models are in `several.round_of_several`, deployed rounds in
-    `flower.aggregation.one_round`. A step that every simulated round takes belongs into
-    `training.move_model`.
+
+def one_round(cohort: Cohort) -> tuple[State, Array]:
+    """One round: choose among several models, measure, weigh, train, step.
+
+    The arithmetic of weighing and of the step is in `evenly.round`, which deployments use, too.
 
     Returns:
-        The new state, and the coefficients that counted. [K, runs]
+        The new state, and the coefficients that counted; with several models, each client's
+        coefficient in its own. [K, runs]
     """
     shape, inputs, block, state, t, *_ = cohort
-    cohort = cohort._replace(row_weights=row_weights(shape, inputs, state))
-    signals = collect_signals(cohort)
+    choice = choices_of_cohort(cohort) if shape.models else None
+    cohort = cohort._replace(
+        row_weights=row_weights(shape, inputs, state),
+        # a rule with several models shares its program with no other structure
+        choice=choice if inputs.parts.rules[0].rule.apart else None,
+    )
+    signals = collect_signals(cohort, choice)
     # a rule that needs the vectors shares its program with no other structure
     needs = inputs.parts.rules[0].rule.needs
     update = (
         train_then_weigh(cohort, signals) if "gram" in needs else weigh_then_train(cohort, signals)
     )
-
     returned = jnp.concatenate([own.signals.returned for own in update.signals], axis=-1)
     counts = update.trained.finite & returned
-    counting = jnp.where(counts, update.coefficients, 0.0)
-    # Some clients turn out to be broken only after training: the sum is divided by the share of
-    # coefficients that returned.
-    mass = counting.sum(0)
-    share = jnp.where(mass != 0, update.coefficients.sum(0) / jnp.where(mass != 0, mass, 1.0), 0.0)
-    # votes are counted, not averaged: nobody votes for clients that broke
-    if isinstance(update.trained.total, Ballot):
-        share = jnp.ones_like(share)
-    models, rules, servers = _move_models(cohort, update, counts, share)
+    moved = _move_models(cohort, update, counts)
 
     # A round in which nobody's update counts changes nothing, not even an optimiser's momentum.
-    anyone = update.sane & (counting != 0).any(0)
+    coefficients = jnp.where(update.weights.sane, moved.coefficients, 0.0)
+    anyone = (coefficients != 0).any(tuple(range(coefficients.ndim - 1)))
     by_group = [anyone[shape.runs_of(i)] for i in range(len(inputs.parts.rules))]
+    keep = lambda new, old: tuple(  # noqa: E731
+        trees.where(*own, 0) for own in zip(by_group, new, old, strict=True)
+    )
     lost = participants(cohort) & ~counts
     state = State(
-        model=trees.where(anyone, models, state.model, shape.axis),
-        rule=tuple(trees.where(*own, 0) for own in zip(by_group, rules, state.rule, strict=True)),
-        server=tuple(
-            trees.where(*own, 0) for own in zip(by_group, servers, state.server, strict=True)
+        model=trees.where(anyone, moved.model, state.model, shape.axis),
+        public=keep(moved.public, state.public),
+        server=keep(moved.server, state.server),
+        memory=ClientMemories(
+            update.trained.memory, _remembered(cohort, moved.memory, counts & anyone)
         ),
-        memory=update.trained.memory,
         excluded=state.excluded.at[block.position[t]].add(lost.astype(jnp.int32)),
-        broken=jnp.where(update.sane, state.broken, jnp.minimum(state.broken, t)),
+        broken=jnp.where(update.weights.sane, state.broken, jnp.minimum(state.broken, t)),
+        choices=() if choice is None else new_choices(cohort, choice, anyone),
     )
-    return state, counting * share
+    return state, coefficients if choice is None else coefficients.sum(1)
 
 
-def _move_models(
-    cohort: Cohort, update: RoundUpdate, counts: Array, share: Array
-) -> tuple[Tree, list[Tree], list[Tree]]:
-    """The models of all runs after the step of rule and server, and the new states of rules and
-    servers.
-    """
+class MovedModels(NamedTuple):
+    """The models of all runs after the step of rule and server, and what follows with them."""
+
+    model: Tree
+    public: list[Tree]  # of each rule group
+    server: list[Tree]
+    coefficients: Array  # [K, runs] or [K, models, runs]
+    memory: list[Tree]  # of each rule group [K, ..., runs]
+
+
+def _move_models(cohort: Cohort, update: RoundUpdate, counts: Array) -> MovedModels:
+    """Divide the sum of the vectors, and take the step of each rule and server."""
     shape, state = cohort.shape, cohort.state
-    total = jax.tree.map(
-        lambda leaf: leaf * trees.along(share, leaf, shape.axis), update.trained.total
-    )
     norms = jnp.where(counts, update.trained.square_norm, 0.0)
-    models, rules, servers = [], [], []
+    moved = []
     for i, group in enumerate(cohort.inputs.parts.rules):
         runs, (signals, axes) = shape.runs_of(i), update.signals[i]
-        signals, axes = (
-            signals._replace(returned=counts[:, runs], gram=None),
-            axes._replace(gram=None),
+        signals = signals._replace(returned=counts[:, runs], square_norm=norms[:, runs], gram=None)
+        axes = axes._replace(square_norm=-1, gram=None)
+        step = jax.vmap(
+            _move_model, (0, 0, shape.axis, WEIGHING_AXES, axes), (shape.axis, 0, 0, -1, -1)
         )
-        step = jax.vmap(move_model, (0, 0, shape.axis, axes, Effort(-1)), (shape.axis, 0, 0))
-        vectors = trees.cut((state.model, total), runs, shape.axis)
-        model, rule, server = step(
-            group, (update.rule[i], state.server[i]), vectors, signals, Effort(norms[:, runs])
-        )
-        models.append(model)
-        rules.append(rule)
-        servers.append(server)
-    return trees.join(models, shape.axis), rules, servers
+        vectors = trees.cut((state.model, update.trained.total), runs, shape.axis)
+        states = (state.public[i], state.server[i])
+        moved.append(step(group, states, vectors, update.weights.groups[i], signals))
+    models, public, server, coefficients, memory = map(list, zip(*moved, strict=True))
+    return MovedModels(
+        trees.join(models, shape.axis),
+        public,
+        server,
+        jnp.concatenate(coefficients, axis=-1),
+        memory,
+    )
+
+
+def _move_model(
+    group: RuleGroup,
+    states: tuple[Tree, Tree],
+    vectors: tuple[Tree, Tree],
+    weighing: Weighing,
+    signals: Signals,
+) -> tuple[Tree, Tree, Tree, Array, Tree]:
+    """The step of one run: the rule decides the change, and the server moves the model along it.
+
+    `states` are the public numbers and the state of the server, `vectors` the model and the sum of
+    the clients' vectors. Returns the new model and states, the coefficients and the memories.
+    """
+    (public, server), (model, total) = states, vectors
+    summed = evenly_round.sum_up(group.rule, public, weighing, signals)
+    change, public = evenly_round.step(group.rule, public, summed, trees.learned(total))
+    params = trees.learned(model)
+    if group.server is None:
+        params = trees.add(params, change)
+    else:
+        params, server = group.server.update(change, server, params)
+    if isinstance(model, trees.Stateful):
+        mean = evenly_round.divide(total.state, summed.totals.weight)
+        model = trees.Stateful(params, trees.add(model.state, mean))
+    else:
+        model = params
+    return model, public, server, summed.coefficients, summed.memory
+
+
+def _remembered(cohort: Cohort, memories: list[Tree], kept: Array) -> tuple[Memory, ...]:
+    """The memories of all clients, with the new ones of the clients that counted in their run."""
+    position, clients = cohort.block.position[cohort.t], cohort.shape.clients
+
+    def of_run(seen: Array, own: Array, value: Tree, new: Tree) -> tuple[Array, Tree]:
+        at = jnp.where(own, position, clients)  # an index beyond the end writes nothing
+        put = lambda leaf, one: leaf.at[at].set(one.astype(leaf.dtype), mode="drop")  # noqa: E731
+        return seen.at[at].set(True, mode="drop"), jax.tree.map(put, value, new)
+
+    remembered = []
+    for i, (before, new) in enumerate(zip(cohort.state.memory.rules, memories, strict=True)):
+        if not jax.tree.leaves(before.value):
+            remembered.append(before)
+            continue
+        own = kept[:, cohort.shape.runs_of(i)]
+        seen, value = jax.vmap(of_run, -1, -1)(before.seen, own, before.value, new)
+        remembered.append(Memory(seen, value))
+    return tuple(remembered)
 
 
 def participants(cohort: Cohort) -> Array:
@@ -169,14 +242,14 @@ def row_weights(shape: Shape, inputs: Inputs, state: State) -> Array | None:
         weigh_rows = jax.vmap(lambda rule, own: rule.row_weights(own), axis_size=size)
         ones = jnp.ones((size, shape.groups, shape.labels))
         weights.append(
-            weigh_rows(group.rule, state.rule[i]) if isinstance(group.rule, RowRule) else ones
+            weigh_rows(group.rule, state.public[i]) if isinstance(group.rule, RowRule) else ones
         )
     return jnp.moveaxis(jnp.concatenate(weights), 0, shape.axis)
 
 
-def collect_signals(cohort: Cohort) -> list[GroupSignals]:
+def collect_signals(cohort: Cohort, choice: Array | None) -> list[GroupSignals]:
     """The signals of each rule group before training. Groups whose rules need measurements come
-    last and share them.
+    last and share them. `choice` is the model of each client, where there are several.
     """
     shape, inputs, block, state, t, *_ = cohort
     position, returned = block.position[t], participants(cohort)
@@ -202,6 +275,8 @@ def collect_signals(cohort: Cohort) -> list[GroupSignals]:
         runs = shape.runs_of(i)
         signals = common._replace(returned=returned[:, runs])
         axes = Signals(client=None, returned=-1, examples=None)
+        if choice is not None:
+            signals, axes = signals._replace(choice=choice), axes._replace(choice=-1)
         for name in sorted(group.rule.needs & MEASURED_SIGNALS):
             value = getattr(measurements, name)[..., runs.start - first : runs.stop - first]
             finite = jnp.isfinite(value).all(tuple(range(1, value.ndim - 1)))
@@ -210,14 +285,30 @@ def collect_signals(cohort: Cohort) -> list[GroupSignals]:
                 signals._replace(returned=signals.returned & finite, **{name: value}),
                 axes._replace(**{name: -1}),
             )
-        groups.append(GroupSignals(signals, axes))
+        groups.append(_with_memory(cohort, i, GroupSignals(signals, axes)))
     return groups
 
 
+def _with_memory(cohort: Cohort, i: int, group: GroupSignals) -> GroupSignals:
+    """The signals of rule group i with what its rule let the clients keep."""
+    memory, position = cohort.state.memory.rules[i], cohort.block.position[cohort.t]
+    if not jax.tree.leaves(memory.value):
+        return group
+    recall = jax.vmap(
+        lambda *arguments: evenly_round.recall(*arguments).memory, (0, 0, group.axes, -1), -1
+    )
+    rule, public = cohort.inputs.parts.rules[i].rule, cohort.state.public[i]
+    own = jax.tree.map(lambda leaf: leaf[position], memory)
+    return GroupSignals(
+        group.signals._replace(memory=recall(rule, public, group.signals, own)),
+        group.axes._replace(memory=-1),
+    )
+
+
 def weigh_then_train(cohort: Cohort, signals: list[GroupSignals]) -> RoundUpdate:
-    """The usual order: signals decide the coefficients, then vectors are only summed."""
-    coefficients, sane, rule = weigh(cohort, signals)
-    return RoundUpdate(signals, coefficients, sane, rule, train_and_sum(cohort, coefficients))
+    """The usual order: own numbers and sums decide the weights, then vectors are only summed."""
+    weights = weigh(cohort, signals)
+    return RoundUpdate(signals, weights, train_and_sum(cohort, weights.weight))
 
 
 def train_then_weigh(cohort: Cohort, groups: list[GroupSignals]) -> RoundUpdate:
@@ -231,27 +322,22 @@ def train_then_weigh(cohort: Cohort, groups: list[GroupSignals]) -> RoundUpdate:
         gram=inner_products(trained.total, cohort.shape.axis),
     )
     groups = [GroupSignals(signals, axes._replace(gram=-1))]
-    coefficients, sane, rule = weigh(cohort, groups)
-    total = weighted_sum(trained.total, coefficients, cohort.shape.axis)
-    return RoundUpdate(groups, coefficients, sane, rule, trained._replace(total=total))
+    weights = weigh(cohort, groups)
+    total = weighted_sum(trained.total, weights.weight, cohort.shape.axis)
+    return RoundUpdate(groups, weights, trained._replace(total=total))
 
 
-def weigh(cohort: Cohort, groups: list[GroupSignals]) -> tuple[Array, Array, tuple[Tree, ...]]:
-    """The coefficients of all runs (0 where a run's are not finite), which runs are finite, and the
-    new states of the rules.
-    """
-    pairs = []
-    for group, own, (signals, axes) in zip(
-        cohort.inputs.parts.rules, cohort.state.rule, groups, strict=True
+def weigh(cohort: Cohort, groups: list[GroupSignals]) -> CohortWeights:
+    """The weights of all runs."""
+    weighings = []
+    for group, public, (signals, axes) in zip(
+        cohort.inputs.parts.rules, cohort.state.public, groups, strict=True
     ):
-        pairs.append(
-            jax.vmap(lambda rule, state, s: rule.weigh(state, s), (0, 0, axes), (-1, 0))(
-                group.rule, own, signals
-            )
-        )
-    coefficients = jnp.concatenate([pair[0] for pair in pairs], axis=-1)
-    sane = jnp.isfinite(coefficients).all(0)
-    return jnp.where(sane, coefficients, 0.0), sane, tuple(pair[1] for pair in pairs)
+        weigh_run = jax.vmap(evenly_round.weigh, (0, 0, axes), WEIGHING_AXES)
+        weighings.append(weigh_run(group.rule, public, signals))
+    weight = jnp.concatenate([one.weight for one in weighings], axis=-1)
+    sane = jnp.isfinite(weight).all(tuple(range(weight.ndim - 1)))
+    return CohortWeights(jnp.where(sane, weight, 0.0), sane, weighings)
 
 
 def advance(shape: Shape, inputs: Inputs, block: Any, state: State) -> tuple[State, RoundRecord]:
@@ -295,7 +381,7 @@ def run_segments(
 
         def body(t: Array, inner: tuple[State, Array]) -> tuple[State, Array]:
             cohort = Cohort(shape, inputs, block, inner[0], t)
-            new, weights = (several.round_of_several if shape.models else one_round)(cohort)
+            new, weights = one_round(cohort)
             return new, inner[1].at[t].set(weights)
 
         state, weights = lax.fori_loop(done, block.stops[i], body, (state, record.weights))
@@ -305,7 +391,7 @@ def run_segments(
         counts = lax.cond(
             block.evaluate[i],
             lambda: EvaluationCounts(
-                *(several.evaluate if shape.models else evaluate)(shape, inputs, state)
+                *(evaluate_several if shape.models else evaluate)(shape, inputs, state)
             ),
             lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), before),
         )

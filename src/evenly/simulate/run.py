@@ -13,21 +13,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenly import __version__, trees
-from evenly.algorithms.e2fl import E2FL
 from evenly.data.federation import Federation
 from evenly.models import check_task
 from evenly.models.layers import MOST_ROWS
 from evenly.models.task import skeleton
-from evenly.parts.client_groups import membership
-from evenly.parts.ranking import MOST_BALLOTS
 from evenly.parts.sampling import Full
 from evenly.records import replace
-from evenly.simulate import program, several
+from evenly.round import Memory
+from evenly.simulate import program
 from evenly.simulate.checkpoints import CheckpointFile, fingerprint, task_text
-from evenly.simulate.choosing import ChoiceSetup, initial_choices, no_choices
+from evenly.simulate.choosing import (
+    ChoiceSetup,
+    fit_to_data,
+    initial_choices,
+    no_choices,
+    served_models,
+)
 from evenly.simulate.layout import (
     NEVER,
     Advance,
+    ClientMemories,
     ProgramSpec,
     Shape,
     State,
@@ -67,7 +72,7 @@ from evenly.simulate.traces import (
     row_owners,
     split_people,
 )
-from evenly.types import Algorithm, Rule, Seeds, Several, Task, Trace, Tree
+from evenly.types import Algorithm, Own, Rule, Seeds, Task, Trace, Tree
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
@@ -147,9 +152,10 @@ def simulate(
     check_task(task, federation)
     if not algorithms:
         raise ValueError("At least one algorithm is needed, got none.")
-    if all(isinstance(a.rule, E2FL) and a.rule.people for a in algorithms):
+    if all(algorithm.rule.people for algorithm in algorithms):
         return _simulate_people(task, federation, algorithms, rounds, settings)
-    algorithms = [fit_to_data(algorithm, federation) for algorithm in algorithms]
+    census, client_group = federation.census(), federation.client_group
+    algorithms = [fit_to_data(algorithm, census, client_group) for algorithm in algorithms]
     for algorithm in algorithms:
         refuse_without_validation(algorithm, federation)
     # a run that was joined with others on a GPU may resume here
@@ -205,7 +211,7 @@ class _Simulation:
         self.run_group = group_runs(algorithms)
         self.algorithms, self.parts = self.run_group.algorithms, self.run_group.parts
         self.rule, self.work = algorithms[0].rule, algorithms[0].work
-        if settings.stream and isinstance(self.rule, Several):
+        if settings.stream and self.rule.groups is not None:
             raise ValueError(
                 f"{algorithms[0].label} keeps several models, and needs the data on the device;"
                 " leave stream out."
@@ -232,7 +238,7 @@ class _Simulation:
         small = fused and self.settings.advance is program.advance
         evaluations = len(evaluation_rounds(self.rounds, self.settings.evaluate_every))
         faster = small and faster_to_stream(self.federation, self.slots, self.rounds, evaluations)
-        return not isinstance(self.rule, Several) and (
+        return self.rule.groups is None and (
             faster or worth_streaming(self.federation, len(self.algorithms))
         )
 
@@ -240,7 +246,7 @@ class _Simulation:
         """The shape of the program with all clients on the device."""
         runs, several_models, cpu = (
             len(self.algorithms),
-            isinstance(self.rule, Several),
+            self.rule.groups is not None,
             jax.default_backend() == "cpu",
         )
         return Shape(
@@ -258,7 +264,7 @@ class _Simulation:
             # and for the outcome.
             eval_chunk=MOST_ROWS if cpu and not self.task.joint else 1024,
             lists=0 if self.stream else len(evaluation_lists(self.federation)[0].counts),
-            models=self.rule.groups if isinstance(self.rule, Several) else 0,
+            models=self.rule.groups or 0,
             fused=fused,
         )
 
@@ -317,11 +323,11 @@ class _Simulation:
             self._evaluate(history, state, 0)
         feed.send(history.evaluations)
         state = self._train(state, history, done, feed, file)
-        if isinstance(self.rule, Several) and self.rule.final_pass:
+        if self.rule.final_pass:
             state = self._final_pass(state, history)
             feed.send(history.evaluations)
         model = (
-            several.served_models(self.parts, state)
+            served_models(self.parts, state)
             if self.shape.models
             else served_model(self.shape, self.parts, state)
         )
@@ -404,28 +410,46 @@ class _Simulation:
             self.shape.axis,
         )
 
-    def _first_memory(self, models: Tree) -> Tree:
-        """The initial memory of a client."""
+    def _first_memory(self, models: Tree) -> ClientMemories:
+        """The initial memory of a client. What rules let it keep is zero until it takes part."""
         axis = self.shape.axis
-        return jax.vmap(lambda work, m: work.remember(m), (0, axis), axis)(self.parts.work, models)
+        work = jax.vmap(lambda work, m: work.remember(m), (0, axis), axis)(self.parts.work, models)
+        publics = self._first_public()
+        rules = [
+            first_memory(group.rule, public, self.shape, self.shape.runs_of(i))
+            for i, (group, public) in enumerate(zip(self.parts.rules, publics, strict=True))
+        ]
+        return ClientMemories(work, tuple(rules))
+
+    def _first_public(self) -> tuple[Tree, ...]:
+        """The public numbers of each rule group before the first round."""
+        census, bounds = self.federation.census(), self.shape.bounds
+        with on_host():
+            publics = [
+                jax.vmap(lambda rule: rule.begin(census), axis_size=bounds[i + 1] - bounds[i])(
+                    group.rule
+                )
+                for i, group in enumerate(self.parts.rules)
+            ]
+        return tuple(publics)
 
     def _first_state(self) -> State:
-        shape, census = self.shape, self.federation.census()
+        shape = self.shape
         models = self._first_model()
-        rules, servers = [], []
+        servers = []
         for i, group in enumerate(self.parts.rules):
-            size = shape.bounds[i + 1] - shape.bounds[i]
-            with on_host():
-                rules.append(jax.vmap(lambda rule: rule.init(census), axis_size=size)(group.rule))
             start = jax.vmap(lambda server, m: server.init(m), (0, shape.axis))
             servers.append(
                 ()
                 if group.server is None
-                else start(group.server, trees.cut(models, shape.runs_of(i), shape.axis))
+                else start(
+                    group.server, trees.cut(trees.learned(models), shape.runs_of(i), shape.axis)
+                )
             )
+        public = self._first_public()
         state = State(
             model=models,
-            rule=jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, tuple(rules))),
+            public=jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, public)),
             server=tuple(servers),
             memory=(),
             excluded=(),
@@ -510,61 +534,38 @@ class _Simulation:
         )
 
 
+def first_memory(rule: Rule, public: Tree, shape: Shape, runs: slice) -> Memory:
+    """The memory of a client that has not taken part, in the runs of a rule group: zeros in the
+    form of what the rule remembers. [..., runs]
+    """
+    cells = (shape.groups, shape.labels)
+    number, table = jax.ShapeDtypeStruct((), jnp.float32), (*cells, shape.labels)
+    tables = {"table": table, "cell_loss": cells, "valid_table": table}
+    own = Own(
+        **{name: jax.ShapeDtypeStruct(form, jnp.float32) for name, form in tables.items()},
+        **dict.fromkeys(("examples", "loss", "unprivileged", "square_norm"), number),
+        choice=jax.ShapeDtypeStruct((), jnp.int32),
+    )
+    size = runs.stop - runs.start
+    remember = jax.vmap(
+        lambda rule, public, own: rule.remember(public, own), (0, 0, None), -1, axis_size=size
+    )
+    form = jax.eval_shape(remember, rule, public, own)
+    if not jax.tree.leaves(form):
+        return Memory((), form)
+    value = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form)
+    return Memory(jnp.zeros(size, bool), value)
+
+
 def initial_model(task: Task, rule: Rule, seeds: Seeds) -> Tree:
     """The initial model. Where clients train several models apart, as many different ones; the
     first is the usual initial model.
     """
     key = jax.random.key(seeds.model)
-    if not (isinstance(rule, Several) and rule.apart):
+    if not rule.apart:
         return task.init(key)
-    others = [jax.random.fold_in(key, q) for q in range(1, rule.groups)]
+    others = [jax.random.fold_in(key, q) for q in range(1, rule.groups or 0)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(task.init(k) for k in (key, *others)))
-
-
-# Fitting an algorithm to a federation.
-
-
-def fit_to_data(algorithm: Algorithm, federation: Federation) -> Algorithm:
-    """The algorithm with its number of models, where the federation decides it.
-
-    Raises:
-        ValueError: If algorithm and federation do not fit, for example because groups of clients
-            are not known.
-    """
-    if algorithm.network is not None:
-        _check_ballots(algorithm, federation)
-    rule = algorithm.rule
-    if not isinstance(rule, Several):
-        return algorithm
-    client_group = federation.client_group
-    known = rule.inference == "known" or rule.known_votes
-    if known and client_group is None:
-        raise ValueError(
-            f"{algorithm.label}: the data do not say which group each client belongs to"
-            " (client_group). Give it, or let groups be inferred, such as"
-            " e2fl(inference=lowest-loss, groups=2)."
-        )
-    groups = rule.groups or (0 if client_group is None else int(client_group.max()) + 1)
-    if not groups:
-        raise ValueError(
-            f"{algorithm.label}: set the number of groups, such as groups=2; the data do not"
-            " define it."
-        )
-    if groups > federation.clients:
-        raise ValueError(
-            f"{algorithm.label}: {groups} groups need at least as many clients, but there are"
-            f" {federation.clients}."
-        )
-    if known:
-        _check_membership(algorithm.label, client_group, groups)
-    if rule.groups:
-        return algorithm
-    server = algorithm.server
-    return replace(
-        algorithm,
-        rule=replace(rule, groups=groups),
-        server=server and replace(server, groups=groups),
-    )
 
 
 def refuse_without_validation(algorithm: Algorithm, federation: Federation) -> None:
@@ -574,22 +575,4 @@ def refuse_without_validation(algorithm: Algorithm, federation: Federation) -> N
             f"{algorithm.label}: clients measure on validation rows, but"
             f" {federation.name or 'the data'} hold none out. Hold some out, or leave measured_on"
             " out to measure on training rows."
-        )
-
-
-def _check_membership(label: str, client_group: np.ndarray | None, groups: int) -> None:
-    try:
-        membership(client_group, groups)
-    except ValueError as error:
-        raise ValueError(f"{label}: {error}") from None
-
-
-def _check_ballots(algorithm: Algorithm, federation: Federation) -> None:
-    rule = algorithm.rule
-    everyone = isinstance(rule, Several) and rule.final_pass
-    slots = federation.clients if everyone else algorithm.select.slots(federation.census())
-    if slots > MOST_BALLOTS:
-        raise ValueError(
-            f"{algorithm.label}: at most {MOST_BALLOTS} clients can vote in a round, got {slots}."
-            " Sample fewer."
         )

@@ -12,7 +12,8 @@ import numpy as np
 from evenly import randomness
 from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
-from evenly.randomness import Draws
+from evenly.parts.sampling import CohortDraws
+from evenly.randomness import Draws, key_data
 from evenly.simulate import layout
 from evenly.types import Seeds, Select, Work
 
@@ -94,6 +95,8 @@ class Block(NamedTuple):
     rows: np.ndarray  # int32 [steps, batch]; padding points one past the data
     stops: np.ndarray  # int32 [stops] rounds (within the block) at which a segment ends
     evaluate: np.ndarray  # bool [stops] whether the model is evaluated there
+    start: np.ndarray  # int32 [] number of the first round
+    seed: np.ndarray  # uint32 [2] key of the random numbers of local steps
     lanes: Lanes | None = None  # where clients train side by side; `rows` is then empty
     # int32 [rounds, devices, K] slots that each of several devices visits, in order; then K
     turns: np.ndarray | None = None
@@ -137,7 +140,7 @@ class Planner:
     ) -> None:
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
-        self._census = census = federation.census()
+        census = federation.census()
         self.slots = (
             min(sum(s.slots(census) for s in selects), federation.clients)
             if len(selects) > 1
@@ -151,11 +154,10 @@ class Planner:
             load_block,
         )
         self._work, self._selects, self._dropout = work, selects, dropout
-        self._cohorts = Draws(seeds.cohort, "cohort")
+        self._draws = [CohortDraws(select, census, seeds) for select in selects]
         self._drops = Draws(seeds.cohort, "dropout")
-        self._chances = Draws(seeds.cohort, "chance")
         self._shuffles = Draws(seeds.batches, "batches")
-        self._select_states = [(0, select.init(census)) for select in selects]  # next round, state
+        self._seed = key_data(seeds.batches)
         # cohorts of rounds that are still to come
         self._upcoming: list[dict[int, np.ndarray]] = [{} for _ in selects]
         steps = work.epochs * -(-federation.train.counts // work.batch_size)
@@ -221,21 +223,10 @@ class Planner:
         return self._union(draws)
 
     def _draw(self, i: int, t: int) -> np.ndarray:
-        """The cohort that sampling i draws in round t. A sampling may depend on earlier rounds,
-        which are drawn first.
-        """
-        if t in self._upcoming[i]:
-            return self._upcoming[i][t]
-        at, state = (
-            self._select_states[i]
-            if self._select_states[i][0] <= t
-            else (0, self._selects[i].init(self._census))
-        )
-        for earlier in range(at, t):
-            _, state = self._selects[i](state, self._cohorts.at(earlier))
-        cohort, state = self._selects[i](state, self._cohorts.at(t))
-        self._select_states[i], self._upcoming[i][t] = (t + 1, state), cohort
-        return cohort
+        """The cohort that sampling i draws in round t."""
+        if t not in self._upcoming[i]:
+            self._upcoming[i][t] = self._draws[i].cohort(t)
+        return self._upcoming[i][t]
 
     def _union(self, draws: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
         """Every client that some sampling draws, once in each round, and which samplings drew it;
@@ -282,11 +273,13 @@ class Planner:
             position=np.pad(position, pad),
             returned=np.pad(returned, pad),
             samplings=None if samplings is None else np.pad(samplings, (*pad, (0, 0))),
-            chance=np.pad(self._chance(start, stop), pad),
+            chance=np.pad(self._chances(start, stop), pad),
             first_step=first,
             rows=rows if lanes is None else rows[:0],
             stops=stops,
             evaluate=evaluate,
+            start=np.asarray(start, np.int32),
+            seed=self._seed,
             lanes=lanes,
             turns=None if self.devices == 1 else self._turns(visits, rounds),
             source=source,
@@ -300,11 +293,8 @@ class Planner:
                 " attribute replace = True."
             )
 
-    def _chance(self, start: int, stop: int) -> np.ndarray:
-        """Two uniform numbers for each round."""
-        return np.array(
-            [self._chances.at(t).random(2) for t in range(start, stop)], np.float32
-        ).reshape(-1, 2)
+    def _chances(self, start: int, stop: int) -> np.ndarray:
+        return np.array([self._draws[0].chance(t) for t in range(start, stop)]).reshape(-1, 2)
 
     def _first_steps(self, visits: np.ndarray, rounds: int) -> np.ndarray:
         """The first step of each visit, and the number of all steps after the last."""

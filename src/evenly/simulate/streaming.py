@@ -52,7 +52,7 @@ def most_rounds(federation: Federation, slots: int, memory: Tree) -> int:
     )
 
 
-class ClientMemory(NamedTuple):
+class HostMemories(NamedTuple):
     """The memories of all clients, on the host."""
 
     first: Tree  # memory of a client that has not trained yet
@@ -60,13 +60,13 @@ class ClientMemory(NamedTuple):
     mask: np.ndarray  # bool [clients] which clients have trained
 
     @staticmethod
-    def empty(first: Tree, clients: int) -> "ClientMemory":
+    def empty(first: Tree, clients: int) -> "HostMemories":
         """The memories before the first round."""
         first = jax.tree.map(np.asarray, first)
         # The system allocates zeros when they are written: memory grows with the clients that have
         # trained, not with all clients.
         values = jax.tree.map(lambda leaf: np.zeros((clients, *leaf.shape), leaf.dtype), first)
-        return ClientMemory(first, values, np.zeros(clients, bool))
+        return HostMemories(first, values, np.zeros(clients, bool))
 
     def of(self, clients: np.ndarray, room: int) -> Tree:
         """The memories of these clients, padded to `room` entries. [room, ...]"""
@@ -153,7 +153,7 @@ class Streamed:
     def begin(self, state: State, memory: Tree) -> State:
         """The first state. Values of clients stay on the host; `memory` is that of one client."""
         clients = self._federation.clients
-        memories = ClientMemory.empty(memory, clients) if jax.tree.leaves(memory) else memory
+        memories = HostMemories.empty(memory, clients) if jax.tree.leaves(memory) else memory
         return state._replace(
             memory=memories, excluded=np.zeros((clients, self._shape.runs), np.int32)
         )
@@ -169,11 +169,11 @@ class Streamed:
         """The state as it is written to a checkpoint: with the memories of clients that have
         trained.
         """
-        if not isinstance(state.memory, ClientMemory):
+        if not isinstance(state.memory, HostMemories):
             return state
         clients = np.flatnonzero(state.memory.mask)
         return state._replace(
-            memory=ClientMemory(
+            memory=HostMemories(
                 state.memory.first,
                 jax.tree.map(lambda own: own[clients], state.memory.values),
                 clients,
@@ -182,9 +182,9 @@ class Streamed:
 
     def unpack(self, state: State) -> State:
         """The inverse of `pack`."""
-        if not isinstance(state.memory, ClientMemory):
+        if not isinstance(state.memory, HostMemories):
             return state
-        memories = ClientMemory.empty(state.memory.first, self._federation.clients)
+        memories = HostMemories.empty(state.memory.first, self._federation.clients)
         memories.put(state.memory.mask, state.memory.values)
         return state._replace(memory=memories)
 
@@ -225,7 +225,7 @@ class Streamed:
         assert block.source is not None
         clients = block.source.clients
         before.excluded[clients] += np.asarray(after.excluded)[: len(clients)]
-        if isinstance(before.memory, ClientMemory):
+        if isinstance(before.memory, HostMemories):
             before.memory.put(clients, after.memory)
         return after._replace(memory=before.memory, excluded=before.excluded)
 
@@ -364,7 +364,7 @@ def _host_data(**columns: Any) -> Data:
 def _memory(state: State, clients: np.ndarray, room: int) -> Tree:
     return (
         state.memory.of(clients, room)
-        if isinstance(state.memory, ClientMemory)
+        if isinstance(state.memory, HostMemories)
         else trees.repeat(state.memory, room)
     )
 

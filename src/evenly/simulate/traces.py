@@ -17,7 +17,7 @@ from evenly.records import replace
 from evenly.simulate.choosing import BEFORE_TRAINING
 from evenly.simulate.layout import RoundRecord, RunGroup, Shape, State
 from evenly.simulate.schedule import Block
-from evenly.types import NO_CHOICE, Algorithm, ReportingRule, RowRule, Several, Trace, Tree
+from evenly.types import NO_CHOICE, Algorithm, ReportingRule, RowRule, Trace, Tree
 
 # Evaluations that are reported while a simulation runs.
 
@@ -177,19 +177,17 @@ def cost_of(algorithm: Algorithm, sizes: Sequence[int], shape: Shape) -> Cost:
     signals that the rule needs.
     """
     rule = algorithm.rule
-    models = rule.groups if isinstance(rule, Several) else 1
+    models = rule.groups or 1
     if isinstance(algorithm.work, TrainingAlone):
         kind = "none"
     elif algorithm.network is not None:
         kind = (
             "ranking"
-            if not isinstance(rule, Several)
-            or rule.known_votes
-            or rule.inference in BEFORE_TRAINING
+            if rule.groups is None or rule.known_votes or rule.inference in BEFORE_TRAINING
             else "ranking and masks"
         )
     else:
-        kind = "clusters" if isinstance(rule, Several) else "model"
+        kind = "model" if rule.groups is None else "clusters"
     cells = shape.groups * shape.labels
     many = {"table": cells * shape.labels, "valid_table": cells * shape.labels, "cell_loss": cells}
     scalars = sum(many.get(need, 1) for need in rule.needs - NOT_SENT)
@@ -334,7 +332,7 @@ def _reports(run_group: RunGroup, state: State, run: int) -> dict[str, float]:
     if not isinstance(rule, ReportingRule):
         return {}
     group = int(np.searchsorted(run_group.bounds, run, side="right")) - 1
-    own = trees.take(state.rule[group], run - run_group.bounds[group])
+    own = trees.take(state.public[group], run - run_group.bounds[group])
     return {name: float(value) for name, value in rule.report(own).items()}
 
 

@@ -1,5 +1,4 @@
-"""Train the clients of a cohort, in turn or in lanes, sum their vectors as they finish, and
-move the model by the sum.
+"""Train the clients of a cohort, in turn or in lanes, and sum their vectors as they finish.
 
 Memory holds one model and one sum per run and device, whatever the size of the cohort. Only rules
 that need the inner products of the vectors keep all vectors of the cohort.
@@ -14,9 +13,10 @@ from jax import lax
 from evenly import trees
 from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
+from evenly.models.task import uses_keys
+from evenly.randomness import next_key, visit_key
 from evenly.simulate.layout import (
     Inputs,
-    RuleGroup,
     Shape,
     State,
     batch_max,
@@ -24,7 +24,7 @@ from evenly.simulate.layout import (
     shard,
     sum_over_devices,
 )
-from evenly.types import Array, Effort, Signals, Tree, Work
+from evenly.types import Array, Tree, Work
 
 
 class CohortUpdate(NamedTuple):
@@ -105,20 +105,35 @@ class Cohort(NamedTuple):
             self.state.model, self.choice[k]
         )
 
-    def start(self, memory: Tree, k: Array) -> Tree:
-        """The local state of slot k before its first step."""
-        return self._map(
+    @property
+    def keyed(self) -> bool:
+        """Whether local steps take random numbers."""
+        return uses_keys(self.inputs.task)
+
+    def start(self, memory: Tree, k: Array) -> tuple[Tree, Array | None]:
+        """The local state of slot k before its first step, and the key of its random numbers."""
+        local = self._map(
             lambda work, model, own: work.start(self.inputs.task, model, own), memory, k
         )
+        if not self.keyed:
+            return local, None
+        number, client = self.block.start + self.t, self.block.cohort[self.t, k]
+        return local, visit_key(self.block.seed, number, client)
 
-    def step(self, local: Tree, rows: Array, k: Array) -> Tree:
-        """The local state of slot k after a step on these rows."""
+    def step(
+        self, local: tuple[Tree, Array | None], rows: Array, k: Array
+    ) -> tuple[Tree, Array | None]:
+        """The local state of slot k after a step on these rows. All runs share its random
+        numbers.
+        """
         batch, parts = shard(self.inputs.data, rows), self.inputs.parts
+        before, key = local
+        key, now = (None, None) if key is None else next_key(key)
 
         def one(work: Work, weights: tuple[Tree, Tree], model: Tree, own: Tree) -> Tree:
-            return work.step(
-                self.inputs.task, model, own, batch._replace(weight=_batch_weight(batch, *weights))
-            )
+            weighted = batch._replace(weight=_batch_weight(batch, *weights))
+            key = () if now is None else (now,)  # work of one's own may do without
+            return work.step(self.inputs.task, model, own, weighted, *key)
 
         return map_runs(
             one,
@@ -126,16 +141,20 @@ class Cohort(NamedTuple):
             parts.work,
             (parts.weight_column, self.row_weights),
             self.model_of(k),
-            local,
-        )
+            before,
+        ), key
 
-    def finish(self, local: Tree, memory: Tree, k: Array) -> tuple[Tree, Tree, Array]:
+    def finish(
+        self, local: tuple[Tree, Array | None], memory: Tree, k: Array
+    ) -> tuple[Tree, Tree, Array]:
         """Vector, memory and squared norm of slot k after its last step."""
         vector, new = self._map(
-            lambda work, model, own: work.finish(self.inputs.task, model, own), local, k
+            lambda work, model, own: work.finish(self.inputs.task, model, own), local[0], k
         )
         axis = self.shape.axis
-        norm = trees.square_norm(vector, axis)
+        norm = trees.square_norm(trees.learned(vector), axis)
+        if isinstance(vector, trees.Stateful):
+            norm = jnp.where(trees.all_finite(vector.state, axis), norm, jnp.nan)
         intact = jnp.isfinite(norm) & jnp.isfinite(trees.square_norm(new, axis))
         return (
             trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), axis),
@@ -145,7 +164,7 @@ class Cohort(NamedTuple):
 
     def zero_total(self) -> Tree:
         """Zeros in the form of the sum of all vectors; of several models, one sum for each."""
-        memory = jax.tree.map(lambda leaf: leaf[0], self.state.memory)
+        memory = jax.tree.map(lambda leaf: leaf[0], self.state.memory.work)
         vector = jax.eval_shape(
             lambda own: self.finish(self.start(own, jnp.int32(0)), own, jnp.int32(0))[0], memory
         )
@@ -191,7 +210,7 @@ def _in_turn(cohort: Cohort, coefficients: Array) -> CohortUpdate:
     are skipped.
     """
     shape, slots = cohort.shape, coefficients.shape[0]
-    remembering = bool(jax.tree.leaves(cohort.state.memory))
+    remembering = bool(jax.tree.leaves(cohort.state.memory.work))
 
     def client(k: Array, carry: CohortUpdate) -> CohortUpdate:
         position = cohort.block.position[cohort.t, k]
@@ -204,7 +223,9 @@ def _in_turn(cohort: Cohort, coefficients: Array) -> CohortUpdate:
             carry.square_norm.at[k].set(norm),
         )
 
-    start = CohortUpdate(cohort.zero_total(), cohort.state.memory, jnp.zeros((slots, shape.runs)))
+    start = CohortUpdate(
+        cohort.zero_total(), cohort.state.memory.work, jnp.zeros((slots, shape.runs))
+    )
     if shape.devices == 1:
         return lax.fori_loop(0, slots, client, start)
     mine = cohort.block.turns[cohort.t, 0]
@@ -217,13 +238,15 @@ def _in_own_lanes(cohort: Cohort, coefficients: Array) -> CohortUpdate:
     begin, end = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1]
     slot = jnp.where(begin < end, lanes.slot[begin], slots)
     position = jnp.append(cohort.block.position[cohort.t], shape.clients)[slot]
-    memory = jax.tree.map(lambda leaf: leaf.at[position].get(mode="clip"), cohort.state.memory)
+    memory = jax.tree.map(lambda leaf: leaf.at[position].get(mode="clip"), cohort.state.memory.work)
     local = _steps_of_own_lanes(cohort, memory, slot)
     vector, memory, norm = jax.vmap(cohort.finish)(local, memory, slot)
     return CohortUpdate(
         _add_lanes(cohort.zero_total(), vector, _lane_coefficients(coefficients)[slot], shape),
         jax.tree.map(
-            lambda leaf, new: leaf.at[position].set(new, mode="drop"), cohort.state.memory, memory
+            lambda leaf, new: leaf.at[position].set(new, mode="drop"),
+            cohort.state.memory.work,
+            memory,
         ),
         jnp.zeros((slots, shape.runs)).at[slot].set(norm, mode="drop"),
     )
@@ -253,7 +276,7 @@ def _steps_of_own_lanes(cohort: Cohort, memory: Tree, slot: Array) -> Tree:
             unroll=shape.unroll,
         )
 
-    if shape.equal and cohort.choice is None and not jax.tree.leaves(memory):
+    if shape.equal and cohort.choice is None and not cohort.keyed and not jax.tree.leaves(memory):
         # All lanes start with the same model: the first step reads it once for all lanes, without
         # copies.
         one = cohort.start(memory, slot[0])
@@ -286,10 +309,12 @@ def _in_lanes(cohort: Cohort, coefficients: Array) -> CohortUpdate:
     position = jnp.append(cohort.block.position[cohort.t], shape.clients)
     training = _LaneTraining(cohort, _lane_coefficients(coefficients), position)
     empty = CohortUpdate(
-        cohort.zero_total(), cohort.state.memory, jnp.zeros((coefficients.shape[0], shape.runs))
+        cohort.zero_total(),
+        cohort.state.memory.work,
+        jnp.zeros((coefficients.shape[0], shape.runs)),
     )
     slot = lanes.slot[begin]
-    first = jax.vmap(cohort.start)(training.memory_of(cohort.state.memory, slot), slot)
+    first = jax.vmap(cohort.start)(training.memory_of(cohort.state.memory.work, slot), slot)
     return lax.fori_loop(0, batch_max(end - begin, shape), training.step, (first, empty))[1]
 
 
@@ -377,7 +402,7 @@ def _sum_devices(cohort: Cohort, update: CohortUpdate) -> CohortUpdate:
     )
     target = jnp.where(visits > 0, position, shape.clients)
     memory = jax.tree.map(
-        lambda leaf, new: leaf.at[target].set(new, mode="drop"), cohort.state.memory, memory
+        lambda leaf, new: leaf.at[target].set(new, mode="drop"), cohort.state.memory.work, memory
     )
     return CohortUpdate(total, memory, norms)
 
@@ -427,12 +452,12 @@ def train_vectors(cohort: Cohort, slots: int) -> CohortUpdate:
             norm,
         )
 
-    memory, (vectors, norms) = lax.scan(client, cohort.state.memory, jnp.arange(slots))
+    memory, (vectors, norms) = lax.scan(client, cohort.state.memory.work, jnp.arange(slots))
     return CohortUpdate(vectors, memory, norms)
 
 
 def inner_products(vectors: Tree, axis: int) -> Array:
-    """Gram matrix of stacked vectors, for each run. [K, K, runs]"""
+    """Gram matrix of stacked vectors, for each run, without the state of models. [K, K, runs]"""
 
     def one(leaf: Array) -> Array:
         flat = (
@@ -442,7 +467,7 @@ def inner_products(vectors: Tree, axis: int) -> Array:
         )
         return jnp.einsum("kdr,jdr->kjr", flat, flat, precision="highest")
 
-    leaves = [one(leaf) for leaf in jax.tree.leaves(vectors)]
+    leaves = [one(leaf) for leaf in jax.tree.leaves(trees.learned(vectors))]
     return sum(leaves[1:], start=leaves[0])
 
 
@@ -452,23 +477,3 @@ def weighted_sum(vectors: Tree, coefficients: Array, axis: int) -> Tree:
     return jax.tree.map(
         lambda leaf: jnp.einsum(sums, coefficients, leaf, precision="highest"), vectors
     )
-
-
-def move_model(
-    group: RuleGroup,
-    states: tuple[Tree, Tree],
-    vectors: tuple[Tree, Tree],
-    signals: Signals,
-    effort: Effort,
-) -> tuple[Tree, Tree, Tree]:
-    """The step of one run: the rule decides the change, and the server moves the model along it.
-
-    `states` are those of rule and server, `vectors` the model and the sum of the clients' vectors.
-    Returns the new model and states.
-    """
-    (rule, server), (model, total) = states, vectors
-    change, rule = group.rule.step(rule, signals, effort, total)
-    if group.server is None:
-        return trees.add(model, change), rule, server
-    model, server = group.server.update(change, server, model)
-    return model, rule, server

@@ -14,7 +14,7 @@ from evenly.flower import wire
 from evenly.flower.clients import rows
 from evenly.flower.clients.rows import ClientData, ClientRows, Look, Metrics, Source, client_from
 from evenly.records import require
-from evenly.types import Algorithm, Several, Tree
+from evenly.types import Algorithm, Tree
 
 # What a server tells a client in a round, read from the message's config.
 
@@ -136,10 +136,9 @@ def _times(vector: Tree, coefficient: np.ndarray) -> Tree:
 
 
 def _square_norm(vector: Tree) -> float:
-    leaves = zip(wire.names_of(vector), wire.leaves_of(vector), strict=True)
-    learned = [
-        leaf for name, leaf in leaves if leaf.dtype.kind == "f" and not wire.is_statistic(name)
-    ]
+    learned = wire.are_learned(wire.names_of(vector))
+    leaves = zip(learned, wire.leaves_of(vector), strict=True)
+    learned = [leaf for own, leaf in leaves if own and leaf.dtype.kind == "f"]
     return float(sum(np.sum(np.square(leaf, dtype=np.float64)) for leaf in learned))
 
 
@@ -272,7 +271,6 @@ def _models(arrays: ArrayRecord, form: Tree) -> list[Tree]:
 def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
     """Number of the model with the lowest loss on the training rows; the first of equals."""
     rule = now.algorithm.rule
-    assert isinstance(rule, Several)
     if rule.inference != "lowest-loss":
         return engine.surest(now, models, client)
     losses = [

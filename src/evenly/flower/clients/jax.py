@@ -28,11 +28,12 @@ from evenly.flower.clients.rows import (
     Source,
     batches_of,
 )
-from evenly.models.task import skeleton
+from evenly.models.task import skeleton, uses_keys
 from evenly.parts.client_groups import chooser
 from evenly.parts.ranking import DIGIT, Ballot, Supernetwork
+from evenly.randomness import key_data, next_key, visit_key
 from evenly.simulate.choosing import MOST_ROWS
-from evenly.types import Algorithm, Array, Seeds, Several, Task, Tree, Work
+from evenly.types import Algorithm, Array, Seeds, Task, Tree, Work
 
 CHUNK = 256  # rows read at a time
 
@@ -81,7 +82,6 @@ class JaxEngine:
     def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
         task, rule = self.task(now), now.algorithm.rule
         assert isinstance(task, Supernetwork)  # only orders of edges have masks to be mixed
-        assert isinstance(rule, Several)
         masks = jax.tree.map(
             lambda *leaves: jnp.stack(leaves), *(task.masks(model) for model in models)
         )
@@ -92,9 +92,12 @@ class JaxEngine:
     ) -> tuple[Tree, Tree]:
         """Return the vector to send and the memory to keep, after the batches of this round."""
         task, work, rows = self.task(now), now.algorithm.work, weighted_rows(now, client)
-        local = _start(work, task, received, memory)
+        local, key = _start(work, task, received, memory), None
+        if uses_keys(task):  # the random numbers of the simulator
+            key = visit_key(key_data(now.batch_seed), now.server_round - 1, now.client)
         for numbers in batches_of(work, now.batch_seed, now.server_round, now.client, rows.size):
-            local = _step(work, task, received, local, shard(rows, numbers))
+            key, step_key = (None, None) if key is None else next_key(key)
+            local = _step(work, task, received, local, (shard(rows, numbers), step_key))
         vector, new = _finish(work, task, received, local)
         if isinstance(vector, Ballot):
             vector = jax.tree.map(lambda high, low: DIGIT * high + low, vector.high, vector.low)
@@ -137,8 +140,10 @@ def _start(work: Work, task: Task, received: Tree, memory: Tree) -> Tree:
 
 
 @jax.jit
-def _step(work: Work, task: Task, received: Tree, local: Tree, batch: Shard) -> Tree:
-    return work.step(task, received, local, batch)
+def _step(
+    work: Work, task: Task, received: Tree, local: Tree, batch_and_key: tuple[Shard, Any]
+) -> Tree:
+    return work.step(task, received, local, *batch_and_key)
 
 
 @jax.jit

@@ -72,7 +72,7 @@ from evenly.parts.ranking import Frozen
 from evenly.parts.ranking_work import EdgePopup
 from evenly.parts.work import LocalTraining, PersonalTraining, TrainingAlone
 from evenly.records import require
-from evenly.types import Several, Work
+from evenly.types import Work
 
 __all__ = [
     "app",
@@ -300,7 +300,6 @@ class TorchEngine:
     def surest(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
         network, rule = now.algorithm.network, now.algorithm.rule
         assert isinstance(network, Frozen)
-        assert isinstance(rule, Several)
         module = freeze(self._make(), network, now.model_seed)
         return surest(module, network, models, client.train, rule.inference)
 

@@ -1,0 +1,179 @@
+"""The round of a method: what the clients of a cohort count, and what their sum becomes.
+
+A rule is written for one client (`evenly.types.Rule`). The functions below derive the round of a
+whole cohort from it: each client contributes to the sums that the rule asks for, weighs itself by
+these sums and its own numbers, and the server divides the sum of the vectors and takes the step.
+
+    signals = recall(rule, public, signals, memory)    what clients kept from earlier rounds
+    weighing = weigh(rule, public, signals)            before training
+    summed = sum_up(rule, public, weighing, signals)   after training, over those who returned
+    change, public = step(rule, public, summed, total)
+    memory = summed.memory
+
+The functions know neither loops nor messages. The simulator compiles them, with runs as an
+additional axis; `evenly.flower` calls them on replies. Clients that did not return are masked, so
+that a round is exact whoever drops out: the sums before training are over the clients that
+measured, and the division is over those whose update counts.
+
+Arrays have the slots of the cohort in front [K, ...]. With several models, weights are [K, models].
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evenly.types import Array, Own, Rule, Signals, Totals, Tree, Weighed
+
+
+class Memory(NamedTuple):
+    """What the rule let each client keep. Clients that have not taken part yet keep zeros."""
+
+    seen: Any  # bool [K] whether the client has taken part
+    value: Tree  # [K, ...]
+
+
+class Weighing(NamedTuple):
+    """A cohort before training."""
+
+    weight: Array  # [K] or [K, models] factor of each client's vector; 0 if it did not return
+    sums: tuple[Tree, ...]  # of each stage
+    averages: Tree  # [K, ...]
+    extras: Tree  # [K, ...]
+    memory: Tree  # [K, ...]
+
+
+class Summed(NamedTuple):
+    """A cohort after training: everything but the sum of its vectors."""
+
+    totals: Totals  # without the mean
+    norm: Array  # by which the sum of the vectors is divided; [] or [models]
+    coefficients: Array  # [K] or [K, models] weight / norm; 0 where an update did not count
+    sums: tuple[Tree, ...]
+    memory: Tree  # [K, ...]
+
+
+def recall(rule: Rule, public: Tree, signals: Signals, memory: Memory) -> Signals:
+    """The signals with each client's memory. A client without one starts from public numbers."""
+    first = _each(lambda own: rule.remember(public, own), signals)
+    value = jax.tree.map(
+        lambda kept, new: jnp.where(_fit(memory.seen, new), kept, new), memory.value, first
+    )
+    return signals._replace(memory=value)
+
+
+def weigh(rule: Rule, public: Tree, signals: Signals) -> Weighing:
+    """The weights of the clients that returned.
+
+    Where the rule divides by the sum of the weights, they are scaled to sum to 1.
+    """
+    if "square_norm" in rule.needs:  # no client has trained yet
+        signals = signals._replace(square_norm=jnp.zeros(jnp.shape(signals.returned)))
+    if rule.whole_cohort:
+        sums, weighed = (), rule.weigh_cohort(public, signals)
+    else:
+        sums = contributions(rule, public, signals)
+        weighed = _each(lambda own: rule.weigh(public, own, sums), signals)
+    if jax.tree.structure(weighed.memory) != jax.tree.structure(signals.memory):
+        raise TypeError(
+            f"{type(rule).__name__}: the memory that a rule returns with a weight must have the"
+            " form that `remember` gives it at first."
+        )
+    weight = _masked(_factors(weighed, signals.returned), signals.returned)
+    if divides_by_weights(rule):
+        weight = weight / _not_zero(weight.sum(0))
+    return Weighing(weight, sums, weighed.averages, weighed.extras, weighed.memory)
+
+
+def contributions(rule: Rule, public: Tree, signals: Signals) -> tuple[Tree, ...]:
+    """The sums over the cohort that the rule asks for before training."""
+    sums: tuple[Tree, ...] = ()
+    for _ in range(rule.stages):
+        parts = _each(lambda own, before=sums: rule.contribute(public, own, before), signals)
+        sums = (*sums, _sum(parts, signals.returned))
+    return sums
+
+
+def sum_up(rule: Rule, public: Tree, weighing: Weighing, signals: Signals) -> Summed:
+    """Sum everything but the vectors, over the clients whose update counts (`signals.returned`).
+
+    Numbers that depend on the length of a vector are computed now that it is known.
+    """
+    averages, extras = weighing.averages, weighing.extras
+    if "square_norm" in rule.needs and not rule.whole_cohort:
+        after = _each(lambda own: rule.weigh(public, own, weighing.sums), signals)
+        averages, extras = after.averages, after.extras
+    weight = _masked(weighing.weight, signals.returned)
+    total = weight.sum(0)
+
+    def average(values: Array) -> Array:
+        values = _masked(values, signals.returned)
+        summed = jnp.tensordot(weight, values, (0, 0), precision="highest")
+        return summed / _fit(_not_zero(total), summed)
+
+    totals = Totals(None, total, jax.tree.map(average, averages), _sum(extras, signals.returned))
+    norm = jnp.asarray(rule.norm(public, totals))
+    return Summed(totals, norm, weight / _not_zero(norm), weighing.sums, weighing.memory)
+
+
+def step(rule: Rule, public: Tree, summed: Summed, total: Tree) -> tuple[Tree, Tree]:
+    """The change of the model and the next public numbers, from the sum of weight times vector."""
+    mean = divide(total, summed.norm)
+    return rule.step(public, summed.sums, summed.totals._replace(mean=mean))
+
+
+def divide(total: Tree, norm: Array) -> Tree:
+    """A sum divided by its norm; with several models, each by its own. 0 divides by 1."""
+    return jax.tree.map(lambda leaf: _divide(leaf, norm), total)
+
+
+def divides_by_weights(rule: Rule) -> bool:
+    """Whether the sum of the vectors is divided by the sum of the weights, so that their scale
+    does not matter.
+    """
+    return type(rule).norm is Rule.norm
+
+
+def _each(function: Callable[[Own], Any], signals: Signals) -> Any:
+    """Call a function for every client of the cohort and stack the results."""
+    # a rule that needs nothing is told nothing, so that no array has the number of clients
+    count = signals.returned.shape[0]
+    each = jax.vmap(lambda one: jax.tree.map(jnp.asarray, function(one)), axis_size=count)
+    return each(signals.own)
+
+
+def _factors(weighed: Weighed, returned: Array) -> Array:
+    """weight * exp(exponent), with exponents shifted so that the largest is 0."""
+    if weighed.exponent is None:
+        return weighed.weight
+    top = jnp.max(jnp.where(returned, weighed.exponent, -jnp.inf), initial=-jnp.inf)
+    shift = jnp.where(returned.any(), top, 0.0)
+    factor = jnp.exp(jnp.where(returned, weighed.exponent - shift, 0.0))
+    return weighed.weight * _fit(factor, weighed.weight)
+
+
+def _masked(values: Array, returned: Array) -> Array:
+    return jnp.where(_fit(returned, values), values, 0)
+
+
+def _sum(values: Tree, returned: Array) -> Tree:
+    """Sums over the clients that returned."""
+    return jax.tree.map(lambda leaf: _masked(leaf, returned).sum(0), values)
+
+
+def _not_zero(number: Array) -> Array:
+    return jnp.where(number == 0, 1, number)
+
+
+def _fit(values: Array, like: Array) -> Array:
+    """Shape values so that they broadcast against the leading axes of an array."""
+    return values.reshape(values.shape + (1,) * (like.ndim - values.ndim))
+
+
+def _divide(leaf: Any, norm: Array) -> Any:
+    divisor = _fit(_not_zero(norm), leaf)
+    if isinstance(leaf, np.ndarray):  # stays in its precision, and on the host
+        return leaf / np.asarray(divisor, leaf.dtype)
+    return leaf / divisor
