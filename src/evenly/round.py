@@ -11,7 +11,8 @@ these sums and its own numbers, and the server divides the sum of the vectors an
     memory = summed.memory
 
 The functions know neither loops nor messages. The simulator compiles them, with runs as an
-additional axis; `evenly.flower` calls them on replies. Clients that did not return are masked, so
+additional axis; `evenly.flower` calls them on replies. It knows who counts before it sums, so that
+it sums with `Summed.coefficients` and needs no division. Clients that did not return are masked, so
 that a round is exact whoever drops out: the sums before training are over the clients that
 measured, and the division is over those whose update counts.
 
@@ -53,6 +54,18 @@ class Summed(NamedTuple):
     coefficients: Array  # [K] or [K, models] weight / norm; 0 where an update did not count
     sums: tuple[Tree, ...]
     memory: Tree  # [K, ...]
+
+
+def form_of_own(groups: int, labels: int) -> Own:
+    """The shapes of all numbers of a client, from which follows the form of what it remembers."""
+    cells = (groups, labels)
+    tables = {"table": (*cells, labels), "cell_loss": cells, "valid_table": (*cells, labels)}
+    forms = {
+        name: jax.ShapeDtypeStruct(tables.get(name, ()), np.float32)
+        for name in Own._fields
+        if name != "memory"
+    }
+    return Own(**forms | {"choice": jax.ShapeDtypeStruct((), np.int32)})
 
 
 def recall(rule: Rule, public: Tree, signals: Signals, memory: Memory) -> Signals:
@@ -126,7 +139,7 @@ def step(rule: Rule, public: Tree, summed: Summed, total: Tree) -> tuple[Tree, T
 
 def divide(total: Tree, norm: Array) -> Tree:
     """A sum divided by its norm; with several models, each by its own. 0 divides by 1."""
-    return jax.tree.map(lambda leaf: _divide(leaf, norm), total)
+    return jax.tree.map(lambda leaf: leaf / _fit(_not_zero(norm), leaf), total)
 
 
 def divides_by_weights(rule: Rule) -> bool:
@@ -170,10 +183,3 @@ def _not_zero(number: Array) -> Array:
 def _fit(values: Array, like: Array) -> Array:
     """Shape values so that they broadcast against the leading axes of an array."""
     return values.reshape(values.shape + (1,) * (like.ndim - values.ndim))
-
-
-def _divide(leaf: Any, norm: Array) -> Any:
-    divisor = _fit(_not_zero(norm), leaf)
-    if isinstance(leaf, np.ndarray):  # stays in its precision, and on the host
-        return leaf / np.asarray(divisor, leaf.dtype)
-    return leaf / divisor

@@ -72,21 +72,6 @@ def test_worked_projection_and_the_faulty_rule_is_not_reproduced():
     assert faulty.sum() == pytest.approx(1.0166666667, abs=1e-9)
 
 
-@given(
-    arrays(np.float64, 9, elements=st.floats(-3, 3)),
-    st.sets(st.integers(0, 8), max_size=4),
-    st.floats(0.01, 2),
-)
-def test_knowing_how_many_take_part_changes_nothing(y: np.ndarray, inside: set[int], mass: float):
-    mask = np.isin(np.arange(9), list(inside))
-    with jax.enable_x64(True):
-        few, all_of_them = (
-            np.asarray(project(jnp.asarray(y), jnp.asarray(mask), mass, most=most))
-            for most in (4, 0)
-        )
-    np.testing.assert_allclose(few, all_of_them, atol=1e-12)
-
-
 @given(points, st.lists(st.booleans(), min_size=4, max_size=4), st.floats(0.01, 2))
 def test_projection_is_the_nearest_point_of_the_simplex(
     y: np.ndarray, mask: list[bool], mass: float

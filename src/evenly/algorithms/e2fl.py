@@ -93,7 +93,7 @@ class E2FL(Rule):
         return frozenset({"choice"})
 
     def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
-        return Weighed((own.choice == jnp.arange(self.groups)).astype(jnp.float32))
+        return Weighed(jnp.equal(own.choice, jnp.arange(self.groups)).astype(jnp.float32))
 
     def norm(self, public: Tree, totals: Totals) -> Array:
         return jnp.ones(())  # votes are counted, not averaged

@@ -129,7 +129,7 @@ class FairFed(Rule):
         if not sums:
             return self._counts(public, own)
         if len(sums) == 1:
-            there = self._counts(public, own).all > 0
+            there = self._measures(self._counts(public, own))
             return jnp.where(there, self._gap(public, own, sums)[0], 0.0), there * 1.0
         return self._moved(public, own, sums), self.size(own)
 
@@ -165,10 +165,14 @@ class FairFed(Rule):
         defined &= own_defined
         by_accuracy = jnp.abs(accuracy(everyone) - accuracy(mine))
         gap = jnp.where(defined, jnp.abs(global_rate - own_rate), by_accuracy)
-        there = mine.all > 0
-        if self.measured_on == "valid" and len(sums) > 1:
+        there = self._measures(mine)
+        if len(sums) > 1:
             gap = jnp.where(there, gap, _mean(sums[1]))
-        return gap, (~defined & (there | (self.measured_on == "train"))) * 1.0
+        return gap, (~defined & there) * 1.0
+
+    def _measures(self, counted: RateCounts) -> Array:
+        """Whether the client has a gap of its own. On validation rows it must hold some out."""
+        return (counted.all > 0) | (self.measured_on == "train")
 
     def _moved(self, public: SideRates, own: Own, sums: tuple[Tree, ...]) -> Array:
         """The client's weight, moved against the mean gap."""

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 # Turning raw importances into coefficients over the clients that returned.
 
@@ -22,15 +21,6 @@ def shares(raw: Array, returned: Array) -> Array:
     return kept / jnp.where(total == 0, 1.0, total)
 
 
-def softmax_shares(score: Array, returned: Array) -> Array:
-    """exp(score) / sum(exp(score)) over the clients that returned, shifted so that nothing
-    overflows. [K]
-    """
-    top = jnp.max(jnp.where(returned, score, -jnp.inf), initial=-jnp.inf)
-    shifted = jnp.where(returned, score - jnp.where(jnp.isfinite(top), top, 0.0), 0.0)
-    return shares(jnp.exp(shifted), returned)
-
-
 # Euclidean projection onto a simplex.
 #
 # The public q-FFL code sums one element too few when it chooses the threshold, so that its weights
@@ -38,15 +28,12 @@ def softmax_shares(score: Array, returned: Array) -> Array:
 # et al., ICML 2008).
 
 
-def project(y: Array, mask: Array, mass: Array | float = 1.0, most: int = 0) -> Array:
+def project(y: Array, mask: Array, mass: Array | float = 1.0) -> Array:
     """The nearest x >= 0 with sum `mass` and x = 0 outside `mask`; zeros where the mask is empty.
     [K]
-
-    `most` is an upper bound on the number of entries in the mask (0: none), so that only a few of
-    many entries are sorted.
     """
     inside = jnp.where(mask, y, -jnp.inf)
-    descending = lax.top_k(inside, most)[0] if 0 < most < y.shape[0] else jnp.sort(inside)[::-1]
+    descending = jnp.sort(inside)[::-1]
     inside_mask = jnp.isfinite(descending)
     j = jnp.arange(1, descending.shape[0] + 1)
     threshold = (mass - jnp.cumsum(jnp.where(inside_mask, descending, 0.0))) / j

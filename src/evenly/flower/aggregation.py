@@ -24,7 +24,7 @@ from evenly.flower.caps import Caps
 from evenly.parts.ranking import DIGIT, Ballot
 from evenly.records import require
 from evenly.round import Memory, Summed, Weighing
-from evenly.types import Algorithm, Own, Rule, Server, Signals, Tree
+from evenly.types import Algorithm, Rule, Server, Signals, Tree
 
 # numbers read at a time: sum, model and a scratch of this size stay in a core's cache, and calls
 # are few
@@ -91,21 +91,7 @@ def first_memory(rule: Rule, public: Tree, census: Census) -> Memory:
     remembers.
     """
     clients, groups, labels = census.cells.shape
-    sides: dict[str, tuple[int, ...]] = {
-        "table": (groups, labels, labels),
-        "valid_table": (groups, labels, labels),
-        "cell_loss": (groups, labels),
-    }
-    known = (rule.needs | {"examples"}) - {"square_norm"}  # vectors have no length before training
-    own = Own(
-        **{
-            name: jax.ShapeDtypeStruct(
-                sides.get(name, ()), np.int32 if name == "choice" else np.float32
-            )
-            for name in Own._fields
-            if name in known
-        }
-    )
+    own = evenly_round.form_of_own(groups, labels)
     form = jax.eval_shape(
         lambda numbers: jax.tree.map(jnp.asarray, rule.remember(public, numbers)), own
     )

@@ -19,7 +19,7 @@ from evenly.models.layers import MOST_ROWS
 from evenly.models.task import skeleton
 from evenly.parts.sampling import Full
 from evenly.records import replace
-from evenly.round import Memory
+from evenly.round import Memory, form_of_own
 from evenly.simulate import program
 from evenly.simulate.checkpoints import CheckpointFile, fingerprint, task_text
 from evenly.simulate.choosing import (
@@ -72,7 +72,7 @@ from evenly.simulate.traces import (
     row_owners,
     split_people,
 )
-from evenly.types import Algorithm, Own, Rule, Seeds, Task, Trace, Tree
+from evenly.types import Algorithm, Rule, Seeds, Task, Trace, Tree
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
@@ -538,14 +538,7 @@ def first_memory(rule: Rule, public: Tree, shape: Shape, runs: slice) -> Memory:
     """The memory of a client that has not taken part, in the runs of a rule group: zeros in the
     form of what the rule remembers. [..., runs]
     """
-    cells = (shape.groups, shape.labels)
-    number, table = jax.ShapeDtypeStruct((), jnp.float32), (*cells, shape.labels)
-    tables = {"table": table, "cell_loss": cells, "valid_table": table}
-    own = Own(
-        **{name: jax.ShapeDtypeStruct(form, jnp.float32) for name, form in tables.items()},
-        **dict.fromkeys(("examples", "loss", "unprivileged", "square_norm"), number),
-        choice=jax.ShapeDtypeStruct((), jnp.int32),
-    )
+    own = form_of_own(shape.groups, shape.labels)
     size = runs.stop - runs.start
     remember = jax.vmap(
         lambda rule, public, own: rule.remember(public, own), (0, 0, None), -1, axis_size=size
