@@ -4,6 +4,7 @@ This holds for every registered method, so that a new one is tested here without
 that must see a whole cohort say so, and are left out.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -125,6 +126,18 @@ def but_for_the_first(own: Any, other: Any) -> Any:
     return jax.tree.map(lambda a, b: np.concatenate([a[:1], b[1:]]), own, other)
 
 
+def said_in_two_cohorts(
+    seed: int, other: int, cohort: tuple[int, list[int]]
+) -> Iterator[tuple[str, Any, Any]]:
+    """What one client says under each rule: in another cohort, and in its own."""
+    place, members = cohort
+    mine, theirs = drawn_clients(seed), drawn_clients(other)
+    expected = in_company(mine, mine, list(range(COMPANY)))
+    found = in_company(mine, theirs, members)
+    for name in RULES:
+        yield name, of(found[name], place), of(expected[name], 0)
+
+
 # Every rule is tried on every example: drawing one takes longer than a round of all of them.
 
 
@@ -133,12 +146,8 @@ def test_a_client_says_the_same_whoever_else_is_there(
     seed: int, other: int, cohort: tuple[int, list[int]]
 ):
     """The same bits among other members, who have other numbers, and in another slot."""
-    place, members = cohort
-    mine, theirs = drawn_clients(seed), drawn_clients(other)
-    expected = in_company(mine, mine, list(range(COMPANY)))
-    found = in_company(mine, theirs, members)
-    for name in RULES:
-        same_bits(of(found[name], place), of(expected[name], 0), name)
+    for name, found, expected in said_in_two_cohorts(seed, other, cohort):
+        same_bits(found, expected, name)
 
 
 @given(seeds, seeds, cohorts((1, 3, 9)))
@@ -147,14 +156,10 @@ def test_a_client_says_the_same_however_many_are_there(
     seed: int, other: int, cohort: tuple[int, list[int]]
 ):
     """Up to one rounding: programs for other shapes are compiled differently."""
-    place, members = cohort
-    mine, theirs = drawn_clients(seed), drawn_clients(other)
-    expected = in_company(mine, mine, list(range(COMPANY)))
-    found = in_company(mine, theirs, members)
-    for name in RULES:
+    for name, found, expected in said_in_two_cohorts(seed, other, cohort):
         for one, same in zip(
-            jax.tree.leaves(of(found[name], place)),
-            jax.tree.leaves(of(expected[name], 0)),
+            jax.tree.leaves(found),
+            jax.tree.leaves(expected),
             strict=True,
         ):
             np.testing.assert_allclose(one, same, rtol=1e-6, atol=1e-7, err_msg=name)

@@ -471,6 +471,9 @@ def test_a_quota_that_cannot_be_met_names_the_limit():
         quota(SideCounts(8, 11), 1, 10)
     with pytest.raises(ValueError, match=r"The limit is coverage=1\."):
         quota(SideCounts(1, 5), 1, 2, tolerance=0)
+    # where half of the rows are dealt, 8 means 4, and the limit is again said in whole coverages
+    with pytest.raises(ValueError, match=r"coverage=8: .* at least 4 .* The limit is coverage=6\."):
+        quota(SideCounts(7, 3), 2, 8, tolerance=0, dealt_share=0.5)
     with pytest.raises(ValueError, match="No coverage works"):
         quota(SideCounts(1, 5), 2, 2, tolerance=0, good_share=1)
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import algorithm
+from evenly.flower import wire
+from evenly.flower.clients.rows import RowOutcomes, signals_from_outcomes
 from evenly.flower.messages import signals_of
 from evenly.flower.replies import Reply
 
@@ -68,3 +70,18 @@ def test_a_choice_is_the_clients_last_one_where_it_is_not_heard():
     found = signals_of(algorithm("ifca(groups=2)"), state, COHORT, replies, CHANCE)  # type: ignore[arg-type]
     assert found.choice.tolist() == [1, 0, 0]
     assert found.choice.dtype == np.int32
+
+
+@pytest.mark.parametrize(("reduction", "expected"), [("mean", 2.25), ("sum", 6.25)])
+def test_a_penalty_is_added_once_to_the_loss_of_all_rows(reduction: str, expected: float):
+    y = np.array([0, 1, 1])
+    found = signals_from_outcomes(
+        RowOutcomes(np.array([1.0, 2.0, 3.0]), y),
+        y,
+        np.zeros(3, int),
+        frozenset({"loss"}),
+        shape=(1, 2),
+        penalty=0.25,
+        reduction=reduction,
+    )
+    assert found == {wire.LOSS: expected}

@@ -1,6 +1,5 @@
 """What functions of `evenly.metrics` assume where nothing is given."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from evenly.metrics.statistics import (
     percentile_interval,
     t_quantile,
 )
+from tests.signatures import default_numbers
 
 INTERVAL = {"draws": 1000, "level": 0.95, "seed": 0}
 DEFAULTS: list[tuple[Callable[..., Any], dict[str, float]]] = [
@@ -33,9 +33,4 @@ DEFAULTS: list[tuple[Callable[..., Any], dict[str, float]]] = [
 def test_numbers_that_are_not_given_are_the_documented_ones(
     function: Callable[..., Any], expected: dict[str, float]
 ):
-    found = {
-        name: one.default
-        for name, one in inspect.signature(function).parameters.items()
-        if type(one.default) in (int, float)
-    }
-    assert found == expected
+    assert default_numbers(function) == expected

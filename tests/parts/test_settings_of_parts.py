@@ -4,7 +4,6 @@ Pages and error messages show these bounds, also where another part would refuse
 """
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from evenly.parts.work import (
     Reweigh,
     TrainingAlone,
 )
+from tests.signatures import default_numbers
 
 Bounded = tuple[float, dict[str, float]]
 
@@ -87,9 +87,4 @@ def test_settings_have_their_default_and_their_bounds(kind: Any):
 def test_numbers_that_are_not_given_are_the_documented_ones(
     function: Callable[..., Any], expected: dict[str, float]
 ):
-    found = {
-        name: one.default
-        for name, one in inspect.signature(function).parameters.items()
-        if type(one.default) in (int, float)
-    }
-    assert found == expected
+    assert default_numbers(function) == expected

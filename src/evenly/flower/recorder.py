@@ -95,7 +95,7 @@ class Recorder:
         about: DeploymentFacts,
         *,
         rounds: int,
-        done: int = 0,
+        done: int,
         options: ServerOptions | None = None,
     ) -> None:
         """`rounds` are planned, and `done` were completed by an earlier server; its later files are
