@@ -26,12 +26,19 @@ if TYPE_CHECKING:
     from evenly import simulate as simulate
     from evenly.algorithms import algorithm as algorithm
     from evenly.algorithms import variants as variants
+    from evenly.api.experiments import compare as compare
+    from evenly.api.experiments import load_results as load_results
+    from evenly.api.experiments import reproduce as reproduce
+    from evenly.api.experiments import run as run
+    from evenly.api.experiments import tune as tune
+    from evenly.api.results import Results as Results
+    from evenly.api.results import StudyResults as StudyResults
+    from evenly.api.search import TuningResults as TuningResults
     from evenly.auditing import audit as audit
     from evenly.data.federation import Federation as Federation
     from evenly.datasets import synthetic as synthetic
     from evenly.metrics import final_metrics as final_metrics
     from evenly.plugins import register as register
-    from evenly.report.tuning_page import tune as tune
     from evenly.saving import Model as Model
     from evenly.saving import from_trace as from_trace
     from evenly.saving import load as load
@@ -46,14 +53,22 @@ if TYPE_CHECKING:
 # --help must be fast.
 _HOME = {
     "Algorithm": "evenly.types", "Federation": "evenly.data.federation", "Model": "evenly.saving",
-    "Seeds": "evenly.types", "Trace": "evenly.types", "algorithm": "evenly.algorithms",
-    "audit": "evenly.auditing", "companions": "evenly.simulate", "final_metrics": "evenly.metrics",
-    "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.plugins",
+    "Results": "evenly.api.results", "Seeds": "evenly.types",
+    "StudyResults": "evenly.api.results", "Trace": "evenly.types",
+    "TuningResults": "evenly.api.search", "algorithm": "evenly.algorithms",
+    "audit": "evenly.auditing", "companions": "evenly.simulate",
+    "compare": "evenly.api.experiments", "final_metrics": "evenly.metrics",
+    "from_trace": "evenly.saving", "load": "evenly.saving",
+    "load_results": "evenly.api.experiments", "register": "evenly.plugins",
+    "reproduce": "evenly.api.experiments", "run": "evenly.api.experiments",
     "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train",
-    "tune": "evenly.report.tuning_page", "variants": "evenly.algorithms",
+    "tune": "evenly.api.experiments", "variants": "evenly.algorithms",
 }  # fmt: skip
 # these load installed plugins first
-_READ_REGISTRIES = ("algorithm", "audit", "final_metrics", "train", "tune", "variants")
+_READ_REGISTRIES = (
+    "algorithm", "audit", "compare", "final_metrics", "load_results", "reproduce", "run", "train",
+    "tune", "variants",
+)  # fmt: skip
 _MODULES = ("algorithms", "data", "datasets", "metrics", "models", "parts", "simulate")
 
 __all__ = [*_MODULES, *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]

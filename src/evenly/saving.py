@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from evenly.archives import Archive, DamagedError, leaves_of, read_archive, write_archive
-from evenly.data.encoding import Categorical, Encoder, Numeric
+from evenly.data.encoding import Categorical, Encoder, Numeric, as_pandas
 from evenly.data.federation import Federation, as_features
 from evenly.models import TASKS, Probabilistic, check_task
 from evenly.models.task import skeleton
@@ -110,7 +110,7 @@ class Model:
                     "This model was trained on arrays, so rows must be an array of shape [n,"
                     f" {_shown(self.shape)}], not a table."
                 )
-            return jax.numpy.asarray(self.encoder.encode(rows))
+            return jax.numpy.asarray(self.encoder.encode(as_pandas(rows)))
         x = as_features(rows)
         if x.shape[1:] != self.shape:
             raise ValueError(

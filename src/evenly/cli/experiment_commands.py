@@ -20,8 +20,6 @@ from evenly.cli.options import (
     TrainingOptions,
     checked_loggers,
     data_source,
-    plugin_records,
-    seed_range,
 )
 from evenly.cli.terminal import this_command
 
@@ -56,25 +54,17 @@ def compare(
     """Train several methods on the same data and write one report. All methods see the same clients
     and batches.
     """
+    from evenly.api.settings import plan_comparison
     from evenly.cli.experiment_runs import RunOptions, run_experiment, show_result
     from evenly.experiment.folder import RunRecord
-    from evenly.experiment.plan import Plan
 
-    plan = Plan(
-        name="compare",
-        data=data_source(data, columns),
-        methods=(algorithms,),
-        seeds=seed_range(training.seeds),
-        training={
-            "learning_rate": training.learning_rate,
-            "batch_size": training.batch_size,
-            "epochs": epochs,
-        },
-        evaluate_every=evaluate_every,
-        dropout=dropout,
-        plugins=plugin_records(plugin),
-        **training.shared(),
-    )
+    settings = {
+        **training._asdict(),
+        "epochs": epochs,
+        "dropout": dropout,
+        "evaluate_every": evaluate_every,
+    }
+    plan = plan_comparison(data_source(data, columns), algorithms, settings, plugin or ())
     options = RunOptions(output.out, output.force, Execution(loggers=checked_loggers(log)))
     result = run_experiment(plan, RunRecord(command=this_command()), options)
     show_result(result, as_json=output.as_json)
@@ -98,13 +88,9 @@ def run(
     output: OutputOptions,
 ) -> None:
     """Run an experiment from a TOML file. The same command resumes it after an interruption."""
-    from evenly.cli.experiment_runs import (
-        RunOptions,
-        default_folder,
-        experiment_record,
-        run_experiment,
-        show_result,
-    )
+    from evenly.api.execution import experiment_record
+    from evenly.api.experiments import default_folder
+    from evenly.cli.experiment_runs import RunOptions, run_experiment, show_result
     from evenly.experiment.config import read
 
     experiment = read(file)
@@ -117,7 +103,8 @@ def run(
         return
     with execution.open() as where:
         options = RunOptions(output.out, output.force, where)
-        result = run_experiment(plan, experiment_record(experiment, short=short.quick), options)
+        record = experiment_record(experiment, this_command(), short=short.quick)
+        result = run_experiment(plan, record, options)
     show_result(result, as_json=output.as_json)
 
 
@@ -178,7 +165,8 @@ def resume(
     out = folder.resolve() if any(one.has_files for one in plans) else folder
     with execution.open() as where, starting_directory(folder, *plans):
         load_planned(plugin for one in plans for plugin in one.plugins)
-        result = run_experiment(plan, record, RunOptions(out, execution=where))
+        plan = plan if isinstance(plan, StudyPlan) else plan.with_objects()
+        result = run_experiment(plan, record, RunOptions(out, place=where))
     show_result(result._replace(folder=folder), as_json=as_json)
 
 
@@ -236,7 +224,8 @@ def _run_packaged(
     """Run one experiment of a paper, a comparison or a study of several partitions, into its
     folder.
     """
-    from evenly.cli.experiment_runs import experiment_record, run_experiment
+    from evenly.api.execution import experiment_record
+    from evenly.cli.experiment_runs import run_experiment
     from evenly.experiment.config import read_packaged
 
     experiment = read_packaged(name).model_copy(update={"plugins": list(map(str, plugin or ()))})
@@ -246,6 +235,5 @@ def _run_packaged(
         if experiment.study
         else experiment.plan(name, **arguments)
     )
-    return run_experiment(
-        plan, experiment_record(experiment, short=short.quick), options._replace(out=out)
-    )
+    record = experiment_record(experiment, this_command(), short=short.quick)
+    return run_experiment(plan, record, options._replace(out=out))

@@ -5,11 +5,16 @@ starts quickly.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from evenly.api import execution
+from evenly.api.experiments import default_folder
+from evenly.api.progress import progress_bar
+from evenly.api.results import Results, StudyResults
 from evenly.cli.interruption import working_in
 from evenly.cli.options import Execution
 from evenly.cli.terminal import plain_console, print_json, this_command
@@ -17,49 +22,21 @@ from evenly.cli.terminal_tables import (
     best_table,
     findings_text,
     opening_of,
-    progress,
     reproduction_table,
     results_table,
     show_plan,
     warnings_of,
 )
-from evenly.experiment.comparison import Comparison
-from evenly.experiment.config import Experiment
-from evenly.experiment.estimate import refuse_large_models
-from evenly.experiment.execute import execute, refuse_unfit, setting_of
 from evenly.experiment.folder import (
     RunRecord,
-    Store,
-    begin,
-    finish,
     read_record,
-    training_timer,
-    with_record,
-    write_csv,
-    write_result_rows,
-    write_results,
 )
 from evenly.experiment.paper import paper_lines
 from evenly.experiment.plan import Plan
-from evenly.experiment.study import Study, StudyPlan, execute_study, method_rows
+from evenly.experiment.study import Study, StudyPlan
 from evenly.papers.study_findings import Finding, findings
 from evenly.papers.study_page import write_study_report
-from evenly.papers.thesis import study_rows, tidy_study
-from evenly.report.page import write_report
 from evenly.report.setup_sections import SPREADS
-
-
-class AnyPlan(Protocol):
-    """A plan of a comparison, a study or a search."""
-
-    @property
-    def name(self) -> str: ...
-    def fingerprint(self) -> str: ...
-
-
-def default_folder(plan: AnyPlan) -> Path:
-    """Return the folder of a plan's results, unless the user chooses another."""
-    return Path("results") / f"{plan.name.replace('/', '-')}-{plan.fingerprint()[:8]}"
 
 
 class RunOptions(NamedTuple):
@@ -67,8 +44,20 @@ class RunOptions(NamedTuple):
 
     out: Path | None = None  # None: its default folder
     force: bool = False  # replace results of other settings
-    execution: Execution = Execution()
+    place: Execution = Execution()
     same_command_out: Path | None = None  # see `working_in`
+
+    def settings(self) -> execution.RunSettings:
+        """Return how plans are run from the command line."""
+        console = Console(stderr=True)
+        return execution.RunSettings(
+            self.force,
+            self.place.where,
+            self.place.loggers,
+            bar=partial(progress_bar, console=console),
+            announce=partial(show_plan, console),
+            working=partial(working_in, same_command_out=self.same_command_out),
+        )
 
 
 class RunResult(NamedTuple):
@@ -81,88 +70,34 @@ class RunResult(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def run_plan(
-    plan: Plan, options: RunOptions, about: RunRecord | None = None
-) -> tuple[Comparison, Path, list[dict[str, Any]]]:
-    """Execute a plan into its folder and return the comparison, the folder and the result rows."""
-    plan.variants()  # mistakes are reported before anything is written
-    folder, console = options.out or default_folder(plan), Console(stderr=True)
-    with working_in(folder, options.same_command_out):
-        first = setting_of(plan, plan.seeds[0])
-        refuse_unfit(plan, first)
-        refuse_large_models(plan, first)
-        store = Store(folder, plan, force=options.force)
-        begin(folder, about or RunRecord(command=this_command()))
-        show_plan(console, {"": plan}, folder, first)
-        task = f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
-        arguments = options.execution.arguments(folder)
-        with (
-            progress(console, task) as report,
-            training_timer(folder, folder / "traces"),
-            arguments as where_and_log,
-        ):
-            comparison = execute(plan, store, progress=report, first=first, **where_and_log)
-        comparison = with_record(comparison, folder)
-        rows = write_results(store, comparison)
-        write_report(comparison, folder / "report.html", paper_lines(comparison, folder))
-        finish(folder)
-    return comparison, folder, rows
-
-
-def run_study(plan: StudyPlan, about: RunRecord, options: RunOptions) -> RunResult:
-    """Execute a study: its runs go to cells/, and study.csv has the columns of the thesis."""
-    for cell in plan.cells.values():
-        cell.variants()  # mistakes are reported before anything is written
-    folder, console = options.out or default_folder(plan), Console(stderr=True)
-    with working_in(folder, options.same_command_out):
-        first_plan = next(iter(plan.cells.values()))
-        first = setting_of(first_plan, first_plan.seeds[0])
-        refuse_large_models(first_plan, first)
-        store = Store(folder, plan, force=options.force)
-        record = begin(folder, about)
-        show_plan(console, plan.cells, folder, first)
-        task = f"{plan.name}: {len(method_rows(plan))} methods on {len(plan.cells)} partitions"
-        with (
-            progress(console, task) as report,
-            options.execution.arguments(folder) as where_and_log,
-        ):
-            study = execute_study(
-                plan, folder, progress=report, command=record.command, **where_and_log
-            )
-        rows = write_result_rows(store, list(tidy_study(study)))
-        write_csv(store, "study.csv", list(study_rows(study)))
-        write_study_report([study], folder / "report.html", record.title, record.notes)
-        finish(folder)
-    answers = tuple(findings([study]))
-    warnings = [
-        warning for name, cell in study.cells.items() for warning in warnings_of(cell, name)
-    ]
-    return RunResult(
-        folder, rows, [best_table(study), findings_text(answers), *warnings], study, answers
-    )
+def run_plan(plan: Plan, options: RunOptions, about: RunRecord | None = None) -> Results:
+    """Run a plan into its folder, with the plan and its progress in the terminal."""
+    folder = options.out or default_folder(plan)
+    record = about or RunRecord(command=this_command())
+    return execution.run_plan(plan, record, folder, options.settings())
 
 
 def run_experiment(plan: Plan | StudyPlan, about: RunRecord, options: RunOptions) -> RunResult:
     """Run a comparison or a study into its folder, or finish the one that is there."""
     if isinstance(plan, StudyPlan):
-        return run_study(plan, about, options)
-    comparison, folder, rows = run_plan(plan, options, about)
-    tables = [results_table(comparison), *opening_of(comparison)]
-    if lines := paper_lines(comparison, folder):
+        folder = options.out or default_folder(plan)
+        return _study_result(execution.run_study(plan, about, folder, options.settings()))
+    results = run_plan(plan, options, about)
+    assert results.folder is not None
+    tables = [results_table(results.comparison), *opening_of(results.comparison)]
+    if lines := paper_lines(results.comparison, results.folder):
         quick = " (not comparable)" if about.short else ""
         tables.append(reproduction_table(lines, f"{about.title}{quick}. {SPREADS}"))
-    return RunResult(folder, rows, [*tables, *warnings_of(comparison)])
+    return RunResult(results.folder, results.rows, [*tables, *warnings_of(results.comparison)])
 
 
-def experiment_record(experiment: Experiment, *, short: bool) -> RunRecord:
-    """Return the metadata of an experiment that is stored beside its plan."""
-    return RunRecord(
-        command=this_command(),
-        title=f"{experiment.title} (short version)" if short else experiment.title,
-        notes=experiment.notes,
-        paper=experiment.paper.model_dump() if experiment.paper else None,
-        short=short,
-    )
+def _study_result(results: StudyResults) -> RunResult:
+    study, answers = results.study, results.findings
+    warnings = [
+        warning for name, cell in study.cells.items() for warning in warnings_of(cell, name)
+    ]
+    tables = [best_table(study), findings_text(answers), *warnings]
+    return RunResult(results.folder, results.rows, tables, study, answers)
 
 
 def show_result(result: RunResult, *, as_json: bool, answers: Sequence[Finding] = ()) -> None:

@@ -196,18 +196,6 @@ class Execution(NamedTuple):
     where: "Executor | None" = None  # None: on this machine
     loggers: tuple[str, ...] = ()
 
-    @contextmanager
-    def arguments(self, folder: Path) -> Iterator[dict[str, Any]]:
-        """Yield the arguments of `execute`, while the loggers are open."""
-        from evenly.experiment.loggers import logging_to
-
-        with logging_to(self.loggers, folder) as log:
-            yield {
-                name: value
-                for name, value in (("where", self.where), ("log", log))
-                if value is not None
-            }
-
 
 def checked_loggers(names: list[str] | None) -> tuple[str, ...]:
     """Return the loggers. Raise a ValueError for one that cannot be used, before anything is
@@ -269,9 +257,6 @@ def data_source(data: str, columns: TableColumns) -> dict[str, Any]:
 
 def seed_range(count: int) -> tuple[int, ...]:
     """Return the seeds 0 to count - 1."""
-    if count < 1:
-        raise ValueError(f"seeds must be at least 1, got {count}.")
-    from evenly.experiment.plan import check_seeds
+    from evenly.experiment.plan import seeds_of
 
-    check_seeds(count)
-    return tuple(range(count))
+    return seeds_of(count)

@@ -169,20 +169,11 @@ def export(
 
 
 def _latex(folder: Path, metrics: str) -> bytes:
-    from evenly.cli.terminal_tables import about, main_table
+    from evenly.api.results import Results
     from evenly.experiment.reopen import open_results
-    from evenly.report.method_table import latex
-    from evenly.report.values import spread_words
 
-    comparison = open_results(folder)
-    table, names = main_table(
-        comparison, [name.strip() for name in metrics.split(",") if name.strip()]
-    )
-    caption = (
-        f"{about(comparison, table, spread_words(table.seeds))}. Bold: best in its column, and"
-        " every other method is clearly worse"
-    )
-    return latex(table, names, caption).encode()
+    names = [name.strip() for name in metrics.split(",") if name.strip()]
+    return Results(open_results(folder)).latex(names).encode()
 
 
 def _rows(folder: Path, form: Format) -> bytes:

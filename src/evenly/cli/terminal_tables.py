@@ -5,20 +5,11 @@ starts quickly.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
@@ -26,95 +17,28 @@ from evenly.algorithms import METHODS, Method, settings_of
 from evenly.algorithms.method import Setting
 from evenly.cli.terminal import titled_table
 from evenly.data.columns import Fact, column_facts
-from evenly.data.federation import Federation, side_facts, unprivileged_words
-from evenly.data.splits import CENTRAL
+from evenly.data.federation import Federation, side_facts
 from evenly.datasets.load import ASSUMED, available, size
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.estimate import PlanEstimate, estimate, sampling_facts
-from evenly.experiment.execute import Progress as Report
 from evenly.experiment.execute import SeedSetting
 from evenly.experiment.folder import read_record, slug
 from evenly.experiment.paper import PaperLine, paper_rows
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import Study
-from evenly.metrics import METRICS
-from evenly.notation import unknown
 from evenly.papers.study_findings import Finding, best_in_paper, best_methods
 from evenly.papers.thesis import score, study_views
 from evenly.report import values as results
-from evenly.report.focus import choose_focus
-from evenly.report.group_values import group_split, with_groups
-from evenly.report.setup_sections import WHO, divergence, paper_figures
+from evenly.report.setup_sections import WHO, paper_figures
 from evenly.report.setup_sections import metric_title as title_of
+from evenly.report.summary import main_table, table_title, warning_sentences, whom_sentences
 from evenly.report.trust_sections import WORDS
-from evenly.report.values import idle_words, spread_words
-from evenly.report.worst_served import sentences, whom_of
+from evenly.report.values import spread_words
 from evenly.types import Algorithm, Select
 
-# Few columns: the table must fit into eighty characters.
-SHOWN = ("average", "worst10", "variance", "variance_noise")
-WITH_GROUPS = ("average", "worst10", "eod_abs", "spd_abs")
-# Where only a central test set is held out, the accuracy on it takes the place of the column that
-# is missed least.
-WITH_CENTRAL = (CENTRAL, "average", "worst10", "variance")
-WITH_BOTH = (CENTRAL, "worst10", "eod_abs", "spd_abs")
 TOP = 5  # methods in the table of a study
 # the report's folder and --json have every figure
 MAIN = ("average", "average_devices", "worst10", "variance", "std")
-
-
-@contextmanager
-def progress(console: Console, what: str) -> Iterator[Report]:
-    """Show a progress bar with the remaining time. Until the first report it says that programs are
-    being compiled.
-    """
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("rounds"),
-        TimeElapsedColumn(),
-    )
-    with Progress(
-        *columns, TextColumn("left"), TimeRemainingColumn(), console=console, transient=True
-    ) as bar:
-        task = bar.add_task(f"{what} (compiling)", total=None)
-
-        def report(done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        yield report
-
-
-def main_table(
-    comparison: Comparison, metrics: Sequence[str] = ()
-) -> tuple[results.Table, dict[str, str]]:
-    """Return the main figures, or those of the given metrics, and the titles of their columns.
-
-    For data with groups, two columns are differences between unprivileged and privileged people.
-    """
-    split = results.client_split(comparison)
-    values = results.final_values(comparison, split)
-    central, has_test_rows = (
-        results.headline(values) == CENTRAL,
-        bool(results.defined_metrics(values, SHOWN)),
-    )
-    shown = WITH_CENTRAL if central else SHOWN
-    if len(comparison.federation.groups) > 1:
-        values, shown = with_groups(comparison, values), WITH_BOTH if central else WITH_GROUPS
-    if central and not has_test_rows:  # there are no figures of clients
-        shown = tuple(name for name in shown if name not in METRICS)
-    if metrics:
-        present = set.intersection(
-            *(set(seed) for seeds in values.values() for seed in seeds.values())
-        ) & set(results.COLUMNS)
-        for name in metrics:
-            if name not in present:
-                raise unknown("metric", name, present)
-        shown = tuple(metrics)
-    return results.table_of(values, metrics=shown, split=split), {
-        name: results.COLUMNS[name].title for name in shown
-    }
 
 
 def results_table(comparison: Comparison) -> Table:
@@ -122,7 +46,7 @@ def results_table(comparison: Comparison) -> Table:
     clearly worse are underlined.
     """
     figures, titles = main_table(comparison)
-    title = about(comparison, figures, spread_words(figures.seeds))
+    title = table_title(comparison, figures, spread_words(figures.seeds))
     table = titled_table(title, "method", numbers=list(titles.values()), caption=_marks(figures))
     for row in figures.rows:
         cells = (
@@ -145,56 +69,15 @@ def _marks(figures: results.Table) -> str | None:
 
 
 def opening_of(comparison: Comparison) -> list[Text]:
-    """Return the sentences that open the report: which clients and groups are served worst by the
-    method that a search chose or, without a search, by the first method.
-    """
-    values = results.final_values(comparison, results.client_split(comparison))
-    whom = whom_of(comparison, values, choose_focus(comparison, values))
-    return [] if whom is None else [Text(" ".join(sentences(whom)))]
+    """Return the sentences on whom a method serves worst, as the report opens with them."""
+    sentences = whom_sentences(comparison)
+    return [Text(" ".join(sentences))] if sentences else []
 
 
 def warnings_of(comparison: Comparison, name: str = "") -> list[Text]:
-    """Return warnings about the tables: training that diverged, and rounds in which no client
-    counted.
-
-    `name` distinguishes several comparisons.
-    """
-    warnings = [*divergence(comparison), *idle_words(comparison, comparison.labels)]
+    """Return warnings about the tables. `name` distinguishes several comparisons."""
+    warnings = warning_sentences(comparison)
     return [Text(f"! {name and f'{name}: '}{words}", style="yellow") for words in warnings]
-
-
-def about(comparison: Comparison, figures: results.Table, interval: str) -> str:
-    """Return the title of a table: data, rows, rounds, and the groups that are compared."""
-    federation = comparison.federation
-    clients = (
-        f"{results.SPLIT_WORDS[figures.split]} accuracy in percent of {_client_count(comparison)}"
-        " clients"
-    )
-    clients += " (they have no test rows)" if figures.split == "valid" else ""
-    if CENTRAL in figures.rows[0].cells:
-        with_clients = any(name in SHOWN for name in figures.rows[0].cells)
-        clients = "accuracy in percent on the central test set" + (
-            f", and {clients}" if with_clients else ""
-        )
-    words = f"{clients} after {comparison.rounds:,} rounds; {interval}"
-    if len(federation.groups) < 2:
-        return f"{federation.name}: {words}"
-    whose = "these" if comparison.registered else "all"
-    rows = (
-        "the central test set"
-        if group_split(comparison) == CENTRAL
-        else f"{whose} clients' {results.SPLIT_WORDS[figures.split]} rows"
-    )
-    label = federation.labels[federation.favourable]
-    return (
-        f"{federation.name}: {words}; groups on {rows}, unprivileged:"
-        f" {unprivileged_words(federation)}, favourable: {label}"
-    )
-
-
-def _client_count(comparison: Comparison) -> str:
-    evaluated, everyone = comparison.federation.clients, comparison.everyone.clients
-    return f"{evaluated:,}" if evaluated == everyone else f"{evaluated:,} of {everyone:,}"
 
 
 def reproduction_table(lines: list[PaperLine], title: str) -> Table:

@@ -119,7 +119,7 @@ def tune(
     Without further options, q is chosen as in the q-FFL paper: the least variance whose average
     stays within a point of q = 0.
     """
-    from evenly.cli.experiment_runs import default_folder
+    from evenly.api.experiments import default_folder
     from evenly.experiment.tuning_space import plan_tuning
     from evenly.report.tuning_page import write_tuning
 
@@ -166,12 +166,11 @@ def _show_data(plan: "TuningPlan") -> None:
 
 
 def _run_search(plan: "TuningPlan", number: int, folder: Path, *, force: bool) -> "Tuning":
-    from evenly.cli.terminal_tables import progress
+    from evenly.api.progress import progress_bar
     from evenly.experiment.tuning import search
 
-    with progress(
-        Console(stderr=True), f"trying {number} settings on {len(plan.shared.seeds)} seeds"
-    ) as report:
+    what = f"trying {number} settings on {len(plan.shared.seeds)} seeds"
+    with progress_bar(what, Console(stderr=True)) as report:
         return search(plan, number, folder, force=force, progress=report, command=this_command())
 
 

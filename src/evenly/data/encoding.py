@@ -267,6 +267,12 @@ def column_of(frame: Any, name: Any) -> TableColumn:
     return TableColumn.of(f"Column {name!r}", frame[name])
 
 
+def as_pandas(table: Any) -> Any:
+    """A table of another library, such as Polars, as a pandas table; other objects unchanged."""
+    convert = getattr(table, "to_pandas", None)
+    return table if convert is None or _is_pandas(table) else convert()
+
+
 def check_table(frame: Any, names: Sequence[Any]) -> None:
     """Raise unless `frame` is a table that has each of these columns once."""
     if not (_is_pandas(frame) and getattr(frame, "ndim", 0) == 2):

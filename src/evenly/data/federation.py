@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.columns import ColumnChoice, Fact, feature_columns, many_categories
-from evenly.data.encoding import Encoder, TableColumn, check_table, column_of, fit_encoder
+from evenly.data.encoding import (
+    Encoder,
+    TableColumn,
+    as_pandas,
+    check_table,
+    column_of,
+    fit_encoder,
+)
 from evenly.data.sensitive import (
     MOST_CLASSES,
     Attribute,
@@ -181,6 +188,7 @@ class Federation:
         features: str | Sequence[str] | None = None,
         drop: str | Sequence[str] = (),
         split: str | None = None,
+        client_group: str | None = None,
         shares: tuple[float, float] = (0.8, 0.1),
         seed: int = 0,
         name: str = "table",
@@ -190,7 +198,7 @@ class Federation:
         Numbers are standardised and words are one-hot encoded, as `evenly.data.encoding` describes.
 
         Args:
-            frame: A pandas DataFrame.
+            frame: A DataFrame of pandas or Polars.
             client: Column that names the client of each row.
             label: Column to predict.
             sensitive: Column or columns whose values, or intersections of values, are the groups.
@@ -206,6 +214,8 @@ class Federation:
             drop: Columns to exclude.
             split: Column that holds "train", "valid", "test" or "central" for each row. By default
                 rows are split as in `from_arrays`.
+            client_group: Column that names the group of each row's client, such as the kind of
+                hospital. All rows of a client must have the same value.
             shares: Shares of training and validation rows; the rest is for testing.
             seed: Seed of the split.
             name: Name in results.
@@ -226,7 +236,9 @@ class Federation:
             >>> federation.labels, federation.encoder.features
             (('no', 'yes'), ('age',))
         """
-        source = Source(frame, client, label, tuple(_listed(sensitive)), split)
+        source = Source(
+            as_pandas(frame), client, label, tuple(_listed(sensitive)), split, client_group
+        )
         choice = ColumnChoice(None if features is None else _listed(features), _listed(drop))
         federation = source.federation(
             choice, FairnessChoice(favourable, unprivileged), shares=shares, seed=seed, name=name
@@ -244,16 +256,17 @@ class Source(NamedTuple):
     label: Any
     sensitive: tuple[Any, ...] = ()
     split: Any = None
+    client_group: Any = None
 
     @property
     def roles(self) -> dict[Any, str]:
         """Role of each column that has one."""
-        split = {} if self.split is None else {self.split: "split"}
+        named = {self.client_group: "client group", self.split: "split"}
         return {
             **dict.fromkeys(self.sensitive, "sensitive"),
             self.client: "client",
             self.label: "label",
-            **split,
+            **{column: role for column, role in named.items() if column is not None},
         }
 
     def federation(
@@ -298,9 +311,13 @@ class Source(NamedTuple):
         check_table(self.frame, list(self.roles))
         _check_roles(self.frame, self.client, self.label, self.sensitive, self.split)
         blank = np.zeros((len(self.frame), 1), np.float32)
-        return _federation(
+        federation = _federation(
             self.sides(), x=blank, wanted=wanted, shares=shares, seed=seed, name=name
         )
+        if self.client_group is None:
+            return federation
+        column = column_of(self.frame, self.client_group)
+        return replace(federation, client_group=_client_groups(column, federation))
 
     def sides(self) -> "Sides":
         sides = Sides(
@@ -388,6 +405,30 @@ def _fairness(
     )
     training = None if wanted.in_order else Training(training_rows, y == favourable)
     return favourable, groups_of(sides.sensitive, wanted.unprivileged, training)
+
+
+def _client_groups(column: TableColumn, federation: Federation) -> np.ndarray:
+    """Number of the group of each client, from a column that has the same value in all of its
+    rows.
+    """
+    owner = np.full(len(federation.y), -1)
+    for split in SPLITS:
+        part = federation.split(split)
+        owner[part.rows] = np.repeat(np.arange(federation.clients), part.counts)
+    rows = np.flatnonzero(owner >= 0)
+    column.refuse_missing(owner >= 0)
+    names, codes = TableColumn(column.what, column.values[rows]).classes()
+    groups = np.zeros(federation.clients, np.int32)
+    groups[owner[rows]] = codes
+    different = rows[groups[owner[rows]] != codes]
+    if len(different):
+        client = federation.names[owner[different[0]]]
+        values = sorted({names[code] for code in codes[owner[rows] == owner[different[0]]]})
+        raise ValueError(
+            f"{column.what} must have the same value in all rows of a client, but {client!r} has"
+            f" {', '.join(map(repr, values[:3]))}. Name a column that describes clients."
+        )
+    return groups
 
 
 def _sensitive(group: Any) -> dict[Any, TableColumn]:

@@ -106,25 +106,32 @@ def size(number: float) -> str:
 # given
 ASSUMED = "assumed"
 TABLE = {
-    "path": str, "sha256": str, "client": str, "label": str, "sensitive": list[str],
+    "path": str, "frame": str, "sha256": str, "client": str, "label": str, "sensitive": list[str],
     "favourable": str | None, "unprivileged": list[list[str]], "features": list[str],
-    "drop": list[str], ASSUMED: list[str],
+    "drop": list[str], "split": str, "client_group": str, ASSUMED: list[str],
 }  # fmt: skip
 # a key of a plan's `data`: load no test rows, for a search that must not read them
 HIDE_TEST = "hide_test"
 
 
-def load(data: dict[str, Any], split_seed: int) -> Federation:
-    """Return the federation that a plan's `data` describes, split with this seed."""
+def load(data: dict[str, Any], split_seed: int, held: Any = None) -> Federation:
+    """Return the federation that a plan's `data` describes, split with this seed.
+
+    `held` is the table or the federation in memory, where `data` describes one. A federation keeps
+    its split.
+    """
     if data.get(HIDE_TEST):
-        whole = load({key: value for key, value in data.items() if key != HIDE_TEST}, split_seed)
+        shown = {key: value for key, value in data.items() if key != HIDE_TEST}
+        whole = load(shown, split_seed, held)
         return replace(
             whole,
             test=Ragged.from_lists([np.zeros(0, np.int32)] * whole.clients),
             central=np.zeros(0, np.int32),
         )
-    if "path" in data:
-        return _from_table(data, split_seed)
+    if "path" in data or "frame" in data:
+        return _from_table(data, split_seed, held)
+    if "federation" in data:
+        return _in_memory(held)
     check_kinds(data, {"name": str})
     settings = {k: v for k, v in data.items() if k != "name"}
     name = data.get("name", "")
@@ -150,7 +157,7 @@ def load(data: dict[str, Any], split_seed: int) -> Federation:
 
 
 def table_source(
-    path: str,
+    table: Any,
     *,
     client: str | None,
     label: str | None,
@@ -159,34 +166,33 @@ def table_source(
     unprivileged: Sequence[str] | None = None,
     features: str | Sequence[str] | None = None,
     drop: str | Sequence[str] | None = None,
+    split: str | None = None,
+    client_group: str | None = None,
 ) -> dict[str, Any]:
-    """Return a plan's `data` for the user's own table. Its content is hashed, so that results never
-    mix two versions of it.
+    """Return a plan's `data` for the user's own table, a file or a pandas table. Its content is
+    hashed, so that results never mix two versions of it.
 
     `sensitive`, `features` and `drop` are lists of columns, or text with commas between them.
     """
-    file = Path(path)
-    if not file.is_file():
+    in_file = isinstance(table, str | Path)
+    if in_file and not Path(table).is_file():
         raise ValueError(
-            f"There is no file {path!r}. Give the path of a .csv or .parquet table, or the name of"
-            " a data set."
+            f"There is no file {str(table)!r}. Give the path of a .csv or .parquet table, or the"
+            " name of a data set."
         )
     if client is None or label is None:
+        name = Path(table).name if in_file else "the table"
         raise ValueError(
-            f"A table needs --client and --label: the columns of {file.name} that name the client"
-            " and the label."
+            f"A table needs client and label: the columns of {name} that name the client and the"
+            " label (--client and --label on the command line)."
         )
     columns = column_names(sensitive)
-    data = {
-        "path": str(file),
-        "sha256": digest_of(file),
-        "client": client,
-        "label": label,
-        "sensitive": columns,
-    }
+    data: dict[str, Any] = {"path": str(Path(table))} if in_file else {"frame": "table"}
+    data["sha256"] = digest_of(Path(table)) if in_file else table_digest(table)
+    data |= {"client": client, "label": label, "sensitive": columns}
     # Options that are not given have no key, so that results of earlier plans are still found.
     if favourable is not None:
-        data["favourable"] = favourable
+        data["favourable"] = str(favourable)
     if unprivileged:
         data["unprivileged"] = _unprivileged(unprivileged, columns)
     data |= {
@@ -194,10 +200,22 @@ def table_source(
         for option, names in (("features", features), ("drop", drop))
         if names
     }
-    return _with_sides(data) if columns else data
+    roles = (("split", split), ("client_group", client_group))
+    data |= {role: column for role, column in roles if column is not None}
+    return _with_sides(data, None if in_file else table) if columns else data
 
 
-def _with_sides(data: dict[str, Any]) -> dict[str, Any]:
+def table_digest(frame: Any) -> str:
+    """Return the hash of a pandas table: names, types and values of its columns."""
+    from pandas.core.util.hashing import hash_pandas_object
+
+    columns = [(str(name), str(kind)) for name, kind in frame.dtypes.items()]
+    digest = hashlib.sha256(repr(columns).encode())
+    digest.update(hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _with_sides(data: dict[str, Any], held: Any) -> dict[str, Any]:
     """Return the data with a favourable label, an unprivileged value for each sensitive column, and
     the list of those assumed.
 
@@ -208,11 +226,11 @@ def _with_sides(data: dict[str, Any]) -> dict[str, Any]:
     choice = FairnessChoice(data.get("favourable"), named or None)
     with _type_errors_as_values():
         try:
-            roles = _source(data, [data["client"], data["label"], *data["sensitive"]])
+            roles = _source(data, held, _roles(data))
             federation = roles.without_features(choice, shares=SHARES, seed=0, name="")
         except ValueError:
             # reports all mistakes at once
-            _source(data).federation(_choice(data), choice, shares=SHARES, seed=0, name="")
+            _source(data, held).federation(_choice(data), choice, shares=SHARES, seed=0, name="")
             raise
     values = {
         attribute.name: attribute.values[attribute.unprivileged]
@@ -283,7 +301,17 @@ def is_table(name: str) -> bool:
     return name.endswith((".csv", ".parquet", ".csv.gz"))
 
 
-def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
+def _in_memory(held: Any) -> Any:
+    """Return the object that a plan's `data` describes."""
+    require(
+        held is not None,
+        "The data of this plan were passed from Python and are not stored. Repeat the call of"
+        " evenly.compare with the same data.",
+    )
+    return held
+
+
+def _from_table(data: dict[str, Any], split_seed: int, held: Any) -> Federation:
     check_kinds(data, TABLE)
     absent = [name for name in ("client", "label", "sensitive") if name not in data]
     require(
@@ -291,7 +319,8 @@ def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
         f"The data of a table must have the key {absent[0] if absent else ''!r} as well; there are"
         f" {shortened(list(data))}.",
     )
-    if "sha256" in data and digest_of(Path(data["path"])) != data["sha256"]:
+    in_file = "path" in data
+    if in_file and "sha256" in data and digest_of(Path(data["path"])) != data["sha256"]:
         raise ValueError(
             f"The table {data['path']!r} has changed since these results were begun. Restore it, or"
             " choose another folder."
@@ -304,8 +333,9 @@ def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
         in_order=True,
     )
     with _type_errors_as_values():
-        return _source(data).federation(
-            _choice(data), choice, shares=SHARES, seed=split_seed, name=Path(data["path"]).stem
+        name = Path(data["path"]).stem if in_file else data["frame"]
+        return _source(data, held).federation(
+            _choice(data), choice, shares=SHARES, seed=split_seed, name=name
         )
 
 
@@ -324,14 +354,17 @@ def _choice(data: dict[str, Any]) -> ColumnChoice:
     return ColumnChoice(data.get("features"), data.get("drop", ()))
 
 
-def _source(data: dict[str, Any], only: Sequence[str] | None = None) -> Source:
-    sensitive = tuple(data["sensitive"])
-    return Source(
-        read_table(Path(data["path"]), [data["client"], *sensitive], only),
-        data["client"],
-        data["label"],
-        sensitive,
-    )
+def _roles(data: dict[str, Any]) -> list[str]:
+    """Return the columns of a table that are not features."""
+    named = (data.get(role) for role in ("client", "label", "split", "client_group"))
+    return [*(column for column in named if column is not None), *data["sensitive"]]
+
+
+def _source(data: dict[str, Any], held: Any, only: Sequence[str] | None = None) -> Source:
+    sensitive, group = tuple(data["sensitive"]), data.get("client_group")
+    words = [data["client"], *sensitive, *([group] if group else [])]
+    frame = read_table(Path(data["path"]), words, only) if "path" in data else _in_memory(held)
+    return Source(frame, data["client"], data["label"], sensitive, data.get("split"), group)
 
 
 def read_table(path: Path, text: Sequence[str] = (), only: Sequence[str] | None = None) -> Any:

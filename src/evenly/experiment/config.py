@@ -131,6 +131,8 @@ class TableOptions(BaseModel):
     unprivileged: list[str] = []  # values of the sensitive column, or COLUMN=VALUE
     features: list[str] = []  # none: every column without another meaning that is not dropped
     drop: list[str] = []
+    split: str | None = None  # column with train, valid, test or central
+    client_group: str | None = None  # column that names the group of each client
 
 
 def read(path: Path) -> Experiment:
@@ -159,31 +161,40 @@ def read(path: Path) -> Experiment:
         raise ValueError(
             f"{path.name}: lists and tables may be nested at most {MOST_NESTED} levels deep."
         ) from None
-    experiment = _validate(fields, path.name, path.parent)
+    return experiment_of(fields, path.name, path.parent)
+
+
+def experiment_of(fields: dict[str, Any], where: str, folder: Path = Path()) -> Experiment:
+    """The experiment with these fields. Paths start in `folder`; errors begin with `where`.
+
+    Raises:
+        ValueError: At the first mistake, with the key.
+    """
+    experiment = _validate(fields, where, folder)
     data = experiment.data
     if ("name" in data) == ("path" in data):
         given = shortened(list(data))
         raise ValueError(
-            f"{path.name}: [data] must have either the name of a data set or the path of a table,"
+            f"{where}: [data] must have either the name of a data set or the path of a table,"
             f" got {given}."
         )
     if not fits(data.get("name", ""), str):
         given = shortened(data["name"])
         raise ValueError(
-            f"{path.name}, key 'data.name': it must be the name of a data set, such as 'synthetic',"
+            f"{where}, key 'data.name': it must be the name of a data set, such as 'synthetic',"
             f" got {given}."
         )
-    return (
-        experiment.model_copy(update={"data": _table(data, path)}) if "path" in data else experiment
-    )
+    if "path" not in data:
+        return experiment
+    return experiment.model_copy(update={"data": _table(data, where, folder)})
 
 
-def _table(data: dict[str, Any], path: Path) -> dict[str, Any]:
+def _table(data: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
     try:
         table = TableOptions.model_validate(data)
     except ValidationError as error:
-        raise _mistake(error, path.name, TableOptions, "data") from None
-    return table_source(str(path.parent / table.path), **table.model_dump(exclude={"path"}))
+        raise _mistake(error, where, TableOptions, "data") from None
+    return table_source(str(folder / table.path), **table.model_dump(exclude={"path"}))
 
 
 def packaged_experiments() -> list[str]:

@@ -29,6 +29,7 @@ from evenly.data.federation import Federation
 from evenly.datasets.load import ASSUMED, load
 from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.folder import Store, folder_lock, sweep, training_timer, versions
+from evenly.experiment.objects import write_federation
 from evenly.experiment.observe import Followers, Log
 from evenly.experiment.plan import (
     ALL_MODELS,
@@ -80,7 +81,7 @@ class SeedSetting(NamedTuple):
     """The federation and the model that all programs of one seed share."""
 
     federation: Federation
-    task: Task
+    task: Any  # None only where results are read whose model is not stored
 
 
 class Result(NamedTuple):
@@ -92,8 +93,9 @@ class Result(NamedTuple):
 
 def setting_of(plan: Plan, seed: int) -> SeedSetting:
     """Load the data of one seed and build its model."""
-    federation = load(plan.data, seed)
-    return SeedSetting(federation, choose_model(plan.model, federation))
+    federation = load(plan.data, seed, plan.objects.data)
+    task = plan.objects.model or choose_model(plan.model, federation)
+    return SeedSetting(federation, task)
 
 
 def refuse_unfit(plan: Plan, setting: SeedSetting) -> None:
@@ -442,6 +444,8 @@ def execute(
     )
     left = [program for program in every if not ledger.restore(program)]
     with followers.session(ledger.traces, len(left)):
+        if folder and plan.objects.data is not None:
+            write_federation(first.federation, folder)
         if left and folder:
             write_grouping(every, folder)
         if left:
@@ -459,7 +463,7 @@ def _comparison(plan: Plan, first: SeedSetting, runs: list[Run]) -> Comparison:
         federation=first.federation if panel is None else first.federation.only(panel),
         registered=None if panel is None else first.federation,
         partition=first.federation.partition,
-        model=type(first.task).__name__,
+        model=plan.own["model"]["name"] if "model" in plan.own else type(first.task).__name__,
         runs=runs,
         rounds=plan.rounds,
         command="",

@@ -43,7 +43,7 @@ FILES = (
     "plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints",
     "cells", "study.csv", "run.json", "live.jsonl", "logs", "programs.json", "study.db-journal",
     "study.db", "tuning.csv", "batches", CHOSEN, "history", "federation.json", "left_out.json",
-    "options.json", "state.npz", "metrics.json",
+    "options.json", "state.npz", "metrics.json", "federation.npz",
 )  # fmt: skip
 LOCK = ".lock"  # who works in the folder: see lock.py
 TRACES_FORMAT = 1  # older files have no format number
@@ -175,12 +175,14 @@ class Store:
         if not path.exists():
             save(model, path)
 
-    def load_traces(self, keys: Sequence[str], task: Task) -> list[Trace] | None:
-        """The traces of runs that were trained together, or None if they are not finished."""
+    def load_traces(self, keys: Sequence[str], task: Task | None) -> list[Trace] | None:
+        """The traces of runs that were trained together, or None if they are not finished. Without
+        a task they have no models.
+        """
         path = self.traces_in(self.folder, keys)
         if not path.exists():
             return None
-        structure = jax.tree.structure(skeleton(task))
+        structure = jax.tree.structure({} if task is None else skeleton(task))
         try:
             return read_archive(
                 path, lambda archive: _traces(archive, keys, structure), newest=TRACES_FORMAT

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evenly.algorithms import Variant, build_part, variants
+from evenly.experiment.objects import NO_OBJECTS, PlanObjects, import_objects, variant_of
 from evenly.models import MODELS, NETWORKS
 from evenly.notation import parse_list, parse_one, unknown
 from evenly.outside import check_kinds, fits, kinds_of, plain_json, shortened
@@ -46,7 +47,8 @@ class Plan:
     """Data, methods, rounds, seeds and all other settings of an experiment."""
 
     name: str
-    data: dict[str, Any]  # "name" and the data set's settings, or "path" and the columns of a table
+    # "name" and the data set's settings; "path" or "frame" and the columns of a table; "federation"
+    data: dict[str, Any]
     methods: tuple[str, ...]
     rounds: int
     seeds: tuple[int, ...]
@@ -58,6 +60,9 @@ class Plan:
     dropout: float = 0.0
     # files that register methods, metrics and data sets, with their hashes
     plugins: tuple[Record, ...] = ()
+    # what is stored of the model and the algorithms that were passed from Python, and the objects
+    own: dict[str, Any] = dataclasses.field(default_factory=dict)
+    objects: PlanObjects = dataclasses.field(default=NO_OBJECTS, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_kinds(vars(self), kinds_of(Plan))
@@ -88,6 +93,19 @@ class Plan:
         if self.model and (name := parse_one(self.model, "model").name) not in ALL_MODELS:
             raise unknown("model", name, ALL_MODELS)
 
+    def with_objects(self) -> "Plan":
+        """The plan with all of its objects, those that are missing imported.
+
+        Raises:
+            ValueError: If an object cannot be imported.
+        """
+        return dataclasses.replace(self, objects=import_objects(self.data, self.own, self.objects))
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the data are a table or a federation that was passed from Python."""
+        return "frame" in self.data or "federation" in self.data
+
     @property
     def has_files(self) -> bool:
         """Whether the plan names the user's files: a table or plugins."""
@@ -99,12 +117,15 @@ class Plan:
         Raises:
             ValueError: If there is no method, or if two rows are the same.
         """
-        select = self._select()
+        select, own = self._select(), self.own.get("methods", {})
         found = [
             v
             for text in self.methods
-            for part in parse_list(text)
-            for v in variants(part, self.training, select)
+            for v in (
+                [variant_of(text, self.objects.methods.get(text), own[text])]
+                if text in own
+                else [v for part in parse_list(text) for v in variants(part, self.training, select)]
+            )
         ]
         if not found:
             raise ValueError("At least one method is needed, got none. `evenly list` shows them.")
@@ -130,10 +151,13 @@ class Plan:
         return self.evaluate_every or max(1, self.rounds // 50)
 
     def to_json(self) -> str:
-        fields = dataclasses.asdict(self)
-        if not self.plugins:
-            # so that results of plans from before there were plugins are still found
-            del fields["plugins"]
+        # Fields that later versions added are stored only if they are used, so that results of
+        # earlier plans are still found.
+        fields = {
+            name: value
+            for name, value in vars(self).items()
+            if name != "objects" and (value or name not in ("plugins", "own"))
+        }
         return json.dumps({"schema": SCHEMA, **fields}, indent=2, sort_keys=True)
 
     @staticmethod
@@ -158,6 +182,16 @@ class Plan:
 
     def fingerprint(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """The seeds 0 to `seeds` - 1, or those that are listed."""
+    if not isinstance(seeds, int):
+        return tuple(int(seed) for seed in seeds)
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}.")
+    check_seeds(seeds)
+    return tuple(range(seeds))
 
 
 def check_seeds(count: int) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS, Ragged
+from evenly.datasets.load import load
 from evenly.experiment.comparison import Comparison, DeploymentSetup, Incidents, Run, final_by_seed
 from evenly.experiment.deployment import (
     UNKNOWN,
@@ -26,8 +27,9 @@ from evenly.experiment.deployment import (
     read_options,
     read_rounds,
 )
-from evenly.experiment.execute import SeedSetting, execute, setting_of
+from evenly.experiment.execute import SeedSetting, choose_model, execute, setting_of
 from evenly.experiment.folder import CHOSEN, RunRecord, Store, read_record, slug, with_record
+from evenly.experiment.objects import read_federation
 from evenly.experiment.plan import NewerError, Plan, programs, read_fields
 from evenly.experiment.study import Study, StudyPlan, execute_study
 from evenly.plugins import refuse_unloaded
@@ -338,9 +340,22 @@ def open_results(folder: Path) -> Comparison:
     results = folder.resolve()
     refuse_unloaded(plan.plugins, folder)
     with starting_directory(folder, plan):
-        first = setting_of(plan, plan.seeds[0])
+        first = _stored_setting(plan, results)
         _refuse_unfinished(folder, *progress(plan, results, first))
         return with_record(execute(plan, Store(results, plan), models=False, first=first), results)
+
+
+def _stored_setting(plan: Plan, folder: Path) -> SeedSetting:
+    """Data and model of the first seed. What was passed from Python is not there; then the data
+    have counts only, and there is no model.
+    """
+    absent = plan.in_memory and plan.objects.data is None
+    federation = (
+        read_federation(folder) if absent else load(plan.data, plan.seeds[0], plan.objects.data)
+    )
+    own = "model" in plan.own
+    task = plan.objects.model if own else choose_model(plan.model, federation)
+    return SeedSetting(federation, task)
 
 
 def open_study(folder: Path) -> Study:

@@ -197,7 +197,8 @@ def _metrics(plan: TuningPlan) -> list[str]:
     Raises:
         ValueError: If the data do not have a metric that was asked for.
     """
-    federation = load({**plan.shared.data, HIDE_TEST: True}, plan.shared.seeds[0])
+    shared = plan.shared
+    federation = load({**shared.data, HIDE_TEST: True}, shared.seeds[0], shared.objects.data)
     if not federation.valid.counts.any():
         raise ValueError(
             "Settings are chosen by their results on validation rows, but no client of"

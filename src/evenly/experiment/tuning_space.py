@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from evenly.algorithms import METHODS, settings_of
 from evenly.datasets.load import HIDE_TEST, is_table
-from evenly.experiment.plan import SCHEMA, Plan, read_fields
+from evenly.experiment.plan import SCHEMA, Plan, read_fields, seeds_of
 from evenly.metrics import EVERY_METRIC
 from evenly.notation import Composition, Part, Value, parse, parse_list, parse_one, show, unknown
 from evenly.parts.sampling import SAMPLINGS
@@ -327,20 +327,17 @@ def plan_tuning(
     trials: int | None = None,
     batch: int = BATCH,
     rounds: int = 2000,
-    seeds: int = 3,
+    seeds: int | Sequence[int] = 3,
     **shared: Any,
 ) -> tuple[TuningPlan, int]:
     """The plan of a search and its number of trials. `shared` holds further fields of `Plan`:
     model, sampling, training, dropout.
     """
-    if seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}.")
+    numbers = seeds_of(seeds)
     space = space_of(method, searches)
     sampler, number = length_of(space, trials)
     plan = TuningPlan(
-        shared=Plan(
-            name="tune", data=data, methods=(), rounds=rounds, seeds=tuple(range(seeds)), **shared
-        ),
+        shared=Plan(name="tune", data=data, methods=(), rounds=rounds, seeds=numbers, **shared),
         method=show(space.composition),
         baseline=show(parse(baseline)) if baseline else baseline_of(space),
         objectives=tuple(objectives),

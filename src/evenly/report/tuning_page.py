@@ -9,8 +9,7 @@ import numpy as np
 
 from evenly.data.splits import CENTRAL
 from evenly.experiment.folder import CHOSEN, Store, finish, write_results
-from evenly.experiment.tuning import QFFL, Progress, Tuning, write_trials
-from evenly.experiment.tuning import tune as search
+from evenly.experiment.tuning import Tuning, write_trials
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
 from evenly.metrics.statistics import is_clear
@@ -83,50 +82,6 @@ CONTENTS = {
 
 CLIENTS, GROUPS = ("average", "worst10", "variance"), ("eod_abs", "spd_abs")
 UNITS = "Accuracies in percent, variances in percent squared. "
-
-
-def tune(
-    method: str = QFFL,
-    *,
-    data: str | dict[str, Any] = "synthetic",
-    out: str | Path | None = None,
-    progress: Progress | None = None,
-    trials: int | None = None,
-    **settings: Any,
-) -> Tuning:
-    """Search the settings that a method's notation leaves open, as `evenly tune` does.
-
-    Trials are compared on validation rows. The chosen settings and the baseline are then trained
-    again and evaluated on all rows.
-
-    Args:
-        method: The method with the settings to search, such as ``"q-fedavg(q=0.001..10:log)"``.
-        data: A data set with its settings, such as ``"synthetic(clients=20)"``, or the result of
-            ``evenly.datasets.load.table_source``.
-        out: A folder for the trials, the results of the chosen settings and both reports. Repeat
-            the call to resume after an interruption.
-        progress: Called with the number of rounds done and the number of all rounds.
-        trials: The number of settings to try. By default 64, or all combinations if there are
-            fewer.
-        settings: Further options of ``evenly.experiment.tuning_space.plan_tuning``: objectives,
-            keep, within, baseline, rounds, seeds and more.
-
-    Returns:
-        All trials, the choice, and the comparison of the chosen settings with the baseline on all
-        rows.
-
-    Raises:
-        ValueError: If the method leaves no setting open, or if an option is not valid.
-    """
-    return search(
-        method,
-        data=data,
-        out=out,
-        progress=progress,
-        trials=trials,
-        finish=write_tuning,
-        **settings,
-    )
 
 
 def write_tuning(tuning: Tuning, folder: Path) -> list[dict[str, Any]]:

@@ -182,11 +182,16 @@ def finish(
     )
 
 
-def save_chart(chart: alt.LayerChart, path: str | Path) -> None:
-    """Write a chart as .svg, .png, .pdf, .html or .json, depending on the suffix of the path."""
+def standalone(chart: alt.LayerChart) -> alt.LayerChart:
+    """The chart outside of a page: with a width, light colours and a legend of its own."""
     # Room at the sides: whoever looks at it may have wider letters than the renderer measured.
     fixed = chart.properties(
         width=SAVED_WIDTH, padding={"left": 32, "right": 24, "top": 5, "bottom": 5}
     )
     fixed.config = alt.Config(**saved_config())
-    fixed.save(str(path))
+    return fixed
+
+
+def save_chart(chart: alt.LayerChart, path: str | Path) -> None:
+    """Write a chart as .svg, .png, .pdf, .html or .json, depending on the suffix of the path."""
+    standalone(chart).save(str(path))

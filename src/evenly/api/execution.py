@@ -1,0 +1,147 @@
+"""Run plans and studies: in memory, or into a folder that can be resumed, with progress."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evenly.api.results import Results, StudyResults
+from evenly.experiment.config import Experiment
+from evenly.experiment.estimate import refuse_large_models
+from evenly.experiment.execute import (
+    Executor,
+    Progress,
+    SeedSetting,
+    execute,
+    refuse_unfit,
+    setting_of,
+)
+from evenly.experiment.folder import (
+    RunRecord,
+    Store,
+    begin,
+    finish,
+    folder_lock,
+    sweep,
+    training_timer,
+    with_record,
+    write_csv,
+    write_result_rows,
+)
+from evenly.experiment.loggers import logging_to
+from evenly.experiment.paper import Paper, paper_lines, side_by_side
+from evenly.experiment.plan import Plan
+from evenly.experiment.study import StudyPlan, execute_study, method_rows
+from evenly.papers.thesis import study_rows
+
+Bar = Callable[[str], AbstractContextManager[Progress | None]]
+Announce = Callable[[Mapping[str, Plan], Path, SeedSetting], None]
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, and remove what a killed process left in it."""
+    with folder_lock(folder, "folder with out="):
+        sweep(folder)
+        yield
+
+
+class RunSettings(NamedTuple):
+    """How a plan is run, besides what it computes."""
+
+    force: bool = False  # replace results of other settings
+    where: Executor | None = None  # None: on this machine
+    loggers: tuple[str, ...] = ()
+    bar: Bar = lambda what: nullcontext()  # context that yields a function for progress
+    announce: Announce | None = None  # called before training
+    working: Callable[[Path], AbstractContextManager[None]] = locked  # context of work in a folder
+
+    @contextmanager
+    def arguments(self, what: str, folder: Path | None) -> Iterator[dict[str, Any]]:
+        """Arguments of `execute`, while the bar and the loggers are open."""
+        with ExitStack() as stack:
+            found: dict[str, Any] = {"progress": stack.enter_context(self.bar(what))}
+            if self.loggers:
+                if folder is None:
+                    raise ValueError("Loggers write into a folder. Choose one with out=.")
+                found["log"] = stack.enter_context(logging_to(self.loggers, folder))
+            if self.where is not None:
+                found["where"] = self.where
+            yield found
+
+
+def run_plan(plan: Plan, about: RunRecord, folder: Path | None, options: RunSettings) -> Results:
+    """Execute a plan, in memory or into a folder: traces, models, rows and the report."""
+    plan.variants()  # mistakes are reported before anything is written
+    if options.where is not None and (plan.own or plan.in_memory):
+        raise ValueError(
+            "Data, models and algorithms from Python cannot be sent to a cluster. Use a table in a"
+            " file, names of models, and methods from a plugin."
+        )
+    task = f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
+    with options.working(folder) if folder else nullcontext():
+        first = setting_of(plan, plan.seeds[0])
+        refuse_unfit(plan, first)
+        refuse_large_models(plan, first)
+        if folder is None:
+            with options.arguments(task, None) as arguments:
+                comparison = execute(plan, first=first, **arguments)
+            comparison = comparison._replace(
+                command=about.command, title=about.title, notes=about.notes
+            )
+            paper = (
+                side_by_side(comparison, Paper.model_validate(about.paper)) if about.paper else []
+            )
+            return Results(comparison, plan=plan, paper=paper)
+        store = Store(folder, plan, force=options.force)
+        begin(folder, about)
+        if options.announce:
+            options.announce({"": plan}, folder, first)
+        with (
+            training_timer(folder, folder / "traces"),
+            options.arguments(task, folder) as arguments,
+        ):
+            comparison = execute(plan, store, first=first, **arguments)
+        comparison = with_record(comparison, folder)
+        paper = paper_lines(comparison, folder)
+        results = Results(comparison, plan=plan, folder=folder, paper=paper)
+        write_result_rows(store, results.rows)
+        results.report(folder / "report.html")
+        finish(folder)
+    return results
+
+
+def run_study(
+    plan: StudyPlan, about: RunRecord, folder: Path, options: RunSettings
+) -> StudyResults:
+    """Execute a study into a folder: its runs go to cells/, and study.csv has its own columns."""
+    for cell in plan.cells.values():
+        cell.variants()  # mistakes are reported before anything is written
+    task = f"{plan.name}: {len(method_rows(plan))} methods on {len(plan.cells)} partitions"
+    with options.working(folder):
+        first_plan = next(iter(plan.cells.values()))
+        first = setting_of(first_plan, first_plan.seeds[0])
+        refuse_large_models(first_plan, first)
+        store = Store(folder, plan, force=options.force)
+        record = begin(folder, about)
+        if options.announce:
+            options.announce(plan.cells, folder, first)
+        with options.arguments(task, folder) as arguments:
+            study = execute_study(plan, folder, command=record.command, **arguments)
+        results = StudyResults(study, folder, title=record.title, notes=record.notes)
+        write_result_rows(store, results.rows)
+        write_csv(store, "study.csv", list(study_rows(study)))
+        results.report(folder / "report.html")
+        finish(folder)
+    return results
+
+
+def experiment_record(experiment: Experiment, command: str, *, short: bool = False) -> RunRecord:
+    """The run record of an experiment file."""
+    return RunRecord(
+        command=command,
+        title=f"{experiment.title} (short version)" if short else experiment.title,
+        notes=experiment.notes,
+        paper=experiment.paper.model_dump() if experiment.paper else None,
+        short=short,
+    )

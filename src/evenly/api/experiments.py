@@ -1,0 +1,392 @@
+"""The public functions that train: `compare`, `tune`, `run` and `reproduce`; and `load_results`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from evenly.api.execution import RunSettings, experiment_record, locked, run_plan, run_study
+from evenly.api.progress import progress_bar
+from evenly.api.results import Results, StudyResults
+from evenly.api.search import TuningResults
+from evenly.api.settings import (
+    ColumnSettings,
+    ComparisonSettings,
+    MethodLike,
+    TrainingSettings,
+    model_of,
+    plan_comparison,
+    record_of,
+    source_of,
+    with_settings,
+)
+from evenly.experiment.config import (
+    Experiment,
+    experiment_of,
+    paper_experiments,
+    read,
+    read_packaged,
+)
+from evenly.experiment.deployment import Deployment
+from evenly.experiment.execute import Progress
+from evenly.experiment.folder import RunRecord, read_record
+from evenly.experiment.objects import PlanObjects, stored_model
+from evenly.experiment.paper import paper_lines
+from evenly.experiment.reopen import open_results, open_study, read_plan
+from evenly.experiment.study import StudyPlan
+from evenly.experiment.tuning import QFFL, search
+from evenly.experiment.tuning_space import plan_tuning
+from evenly.outside import shortened
+from evenly.plugins import load_files
+
+Show = bool | Progress  # whether to show progress, or a function that is told of it
+METHODS = ("fedavg", "q-fedavg(q=[1, 5])")
+
+
+class AnyPlan(Protocol):
+    """A plan of a comparison, a study or a search."""
+
+    @property
+    def name(self) -> str: ...
+    def fingerprint(self) -> str: ...
+
+
+def default_folder(plan: AnyPlan) -> Path:
+    """The folder of a plan's results, unless the user chooses another."""
+    return Path("results") / f"{plan.name.replace('/', '-')}-{plan.fingerprint()[:8]}"
+
+
+@with_settings(ColumnSettings, TrainingSettings, ComparisonSettings)
+def compare(
+    data: Any = "synthetic",
+    methods: MethodLike | Iterable[MethodLike] = METHODS,
+    *,
+    out: str | Path | None = None,
+    force: bool = False,
+    progress: Show = True,
+    plugins: Iterable[str | Path] = (),
+    **settings: Any,
+) -> Results:
+    """Train several methods on the same data and compare them, as `evenly compare` does.
+
+    All methods see the same clients and batches, so that differences are due to the methods.
+
+    Args:
+        data: A DataFrame of pandas or Polars, the path of a .csv or .parquet file, a `Federation`,
+            or a data set such as ``"synthetic(clients=20)"``. A table is split anew for each seed;
+            a `Federation` keeps its split.
+        methods: Methods in notation, such as ``"q-fedavg(q=[1, 5])"``, or algorithms of your own.
+        out: A folder for results, models and the report. Repeat the call to resume after an
+            interruption. By default everything stays in memory.
+        force: Whether to replace results of other settings in the folder.
+        progress: Whether to show progress, or a function that is called with the number of rounds
+            done and of all rounds.
+        plugins: Python files that register methods, metrics or data sets.
+        client: Column of a table that names the client of each row.
+        label: Column to predict.
+        sensitive: Columns whose values are groups of people.
+        favourable: Label that people want to get. Detected for yes and no, and for two numbers.
+        unprivileged: Value of the sensitive column whose people are compared with all others; with
+            several columns a dict from columns to values. By default the value with the lowest
+            share of favourable labels.
+        features: Columns to learn from. By default all others.
+        drop: Columns to exclude, such as ids and dates.
+        split: Column that holds "train", "valid", "test" or "central" for each row. By default rows
+            are split at random.
+        client_group: Column that names the group of each client.
+        rounds: Number of communication rounds.
+        seeds: Number of seeds, or a list of them. Each draws new splits, cohorts and batches.
+        model: Name of a model, such as ``"mlp(hidden=[64])"``, or a model of `evenly.models`. By
+            default the simplest that fits.
+        sampling: How the cohort of a round is sampled, for methods that do not set their own.
+        learning_rate: Local learning rate, for methods that do not set their own.
+        batch_size: Rows in a local step, for methods that do not set their own.
+        epochs: Passes over a client's rows in a round, for methods that do not set their own.
+        dropout: Probability that a client of the cohort does not return.
+        evaluate_every: Rounds between evaluations. With 0, about fifty evaluations in all.
+
+    Returns:
+        The results: tables, charts, a report and trained models.
+
+    Raises:
+        TypeError: If an argument has a wrong type or does not exist.
+        ValueError: If data, methods or settings are not valid, or the folder holds other results.
+
+    Example:
+        >>> import evenly
+        >>> results = evenly.compare("synthetic(clients=10)", rounds=20, seeds=2, progress=False)
+        >>> results.methods
+        ['fedavg', 'q-fedavg(q=1)', 'q-fedavg(q=5)']
+    """
+    plan = plan_comparison(data, methods, settings, plugins)
+    record = RunRecord(command=_call("compare", data, methods, settings))
+    folder = None if out is None else Path(out)
+    return run_plan(plan, record, folder, _options(progress, force=force))
+
+
+@with_settings(ColumnSettings, TrainingSettings)
+def tune(
+    data: Any = "synthetic",
+    method: str = QFFL,
+    *,
+    objectives: str | Iterable[str] = ("variance",),
+    keep: str = "average",
+    within: float | None = None,
+    baseline: str = "",
+    trials: int | None = None,
+    batch: int = 16,
+    out: str | Path | None = None,
+    force: bool = False,
+    progress: Show = True,
+    plugins: Iterable[str | Path] = (),
+    **settings: Any,
+) -> TuningResults:
+    """Search the settings that a method leaves open, as `evenly tune` does.
+
+    Trials are compared on validation rows. The chosen settings and the baseline are then trained
+    again and evaluated on test rows, once.
+
+    Args:
+        data: As for `compare`.
+        method: The method with the settings to search, such as ``"q-fedavg(q=0.001..10:log)"`` or
+            ``"q-fedavg(q=[0.1, 1, 5])"``.
+        objectives: Metrics to improve. Several give a Pareto front.
+        keep: Metric that must stay within a margin of the baseline's.
+        within: The margin; infinity for none. By default 1 point with one objective, and none with
+            several.
+        baseline: Method from which the margin is measured. By default q = 0 if q is searched, else
+            fedavg.
+        trials: Number of settings to try. By default 64, or all combinations if there are fewer.
+        batch: Number of trials that are proposed and trained together.
+        out: A folder for trials, results and both reports. Repeat the call to resume.
+        force: Whether to replace results of other settings in the folder.
+        progress: As for `compare`.
+        plugins: As for `compare`.
+        settings: Columns of a table and training settings, as for `compare`.
+
+    Returns:
+        All trials, the choice, and the results of the chosen settings beside the baseline.
+
+    Raises:
+        TypeError: If an argument has a wrong type or does not exist.
+        ValueError: If the method leaves no setting open, or an option is not valid.
+
+    Example:
+        >>> import evenly
+        >>> found = evenly.tune(
+        ...     "synthetic(clients=10)", "q-fedavg(q=[1, 5])", rounds=5, seeds=1, progress=False
+        ... )
+        >>> len(found.table())
+        3
+    """
+    files, training = load_files(plugins), record_of(TrainingSettings, settings)
+    source, held = source_of(data, record_of(ColumnSettings, settings))
+    model, task = model_of(training.model)
+    plan, number = plan_tuning(
+        method,
+        source,
+        objectives=[objectives] if isinstance(objectives, str) else list(objectives),
+        keep=keep,
+        within=within,
+        baseline=baseline,
+        trials=trials,
+        batch=batch,
+        rounds=training.rounds,
+        seeds=training.seeds,
+        model=model,
+        sampling=training.sampling,
+        training={"learning_rate": training.learning_rate, "batch_size": training.batch_size},
+        plugins=files,
+        own={} if task is None else {"model": stored_model(task)},
+        objects=PlanObjects(held, task),
+    )
+    command = _call("tune", data, method, settings)
+    options = _options(progress, force=force)
+    what = f"trying {number} settings on {len(plan.shared.seeds)} seeds"
+    if out is None:
+        with options.bar(what) as report:
+            return TuningResults(search(plan, number, progress=report, command=command))
+    from evenly.report.tuning_page import write_tuning  # Altair is slow to import
+
+    folder = Path(out)
+    with locked(folder):
+        with options.bar(what) as report:
+            tuning = search(plan, number, folder, force=force, progress=report, command=command)
+        write_tuning(tuning, folder)
+    return TuningResults(tuning, folder)
+
+
+def run(
+    experiment: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    quick: bool = False,
+    seeds: int | None = None,
+    rounds: int | None = None,
+    force: bool = False,
+    progress: Show = True,
+) -> Results | StudyResults:
+    """Run an experiment file, as `evenly run` does.
+
+    Args:
+        experiment: The path of a TOML file, or its contents as a dict.
+        out: A folder for results. By default a comparison stays in memory, and a study goes to
+            results/.
+        quick: Whether to run the experiment's short version.
+        seeds: Number of seeds, instead of the experiment's.
+        rounds: Number of rounds, instead of the experiment's.
+        force: Whether to replace results of other settings in the folder.
+        progress: As for `compare`.
+
+    Returns:
+        The results of the comparison or of the study.
+
+    Raises:
+        ValueError: At the first mistake in the file, with its key.
+
+    Example:
+        >>> import evenly
+        >>> experiment = {
+        ...     "title": "A first try",
+        ...     "methods": ["fedavg"],
+        ...     "data": {"name": "synthetic", "clients": 5},
+        ...     "rounds": 3,
+        ...     "seeds": 1,
+        ... }
+        >>> len(evenly.run(experiment, progress=False))
+        1
+    """
+    if isinstance(experiment, Mapping):
+        contents, name = experiment_of(dict(experiment), "The experiment"), "experiment"
+    else:
+        contents, name = read(Path(experiment)), Path(experiment).stem
+    short = {"quick": quick, "seeds": seeds, "rounds": rounds}
+    words = "..." if isinstance(experiment, Mapping) else repr(str(experiment))
+    return _run(contents, name, out, short, f"evenly.run({words})", _options(progress, force=force))
+
+
+def reproduce(
+    name: str,
+    *,
+    out: str | Path | None = None,
+    quick: bool = False,
+    seeds: int | None = None,
+    rounds: int | None = None,
+    force: bool = False,
+    progress: Show = True,
+) -> Results | StudyResults | dict[str, Results | StudyResults]:
+    """Run a paper's experiment and compare its figures with ours, as `evenly reproduce` does.
+
+    Args:
+        name: An experiment such as ``"qffl/synthetic"``, or a paper such as ``"thesis"``, all of
+            whose experiments are run.
+        out: A folder for results. By default a comparison stays in memory, and a study goes to
+            results/.
+        quick: Whether to run the short version, whose figures are not comparable with the paper's.
+        seeds: Number of seeds, instead of the experiment's.
+        rounds: Number of rounds, instead of the experiment's.
+        force: Whether to replace results of other settings in the folder.
+        progress: As for `compare`.
+
+    Returns:
+        The results; for a paper, a dict from the names of its experiments to their results.
+
+    Raises:
+        ValueError: If there is no such experiment or paper.
+
+    Example:
+        >>> import evenly
+        >>> results = evenly.reproduce(
+        ...     "qffl/synthetic", quick=True, seeds=1, rounds=2, progress=False
+        ... )
+        >>> results.paper().columns[:4].tolist()
+        ['split', 'method', 'metric', 'paper']
+    """
+    short = {"quick": quick, "seeds": seeds, "rounds": rounds}
+    options = _options(progress, force=force)
+
+    def one(experiment: str, folder: str | Path | None) -> Results | StudyResults:
+        command = f"evenly.reproduce({experiment!r})"
+        return _run(read_packaged(experiment), experiment, folder, short, command, options)
+
+    names = paper_experiments(name)
+    if not names:
+        return one(name, out)
+    folders = {each: out and Path(out) / each.partition("/")[2] for each in names}
+    return {each: one(each, folder) for each, folder in folders.items()}
+
+
+def load_results(folder: str | Path) -> Results | StudyResults:
+    """Read the results in a folder that `compare`, `run`, `reproduce`, the command line or a
+    deployment wrote. Nothing is trained.
+
+    Args:
+        folder: The folder. Of a search, the folder CHOSEN inside it.
+
+    Returns:
+        The results of the comparison, study or deployment.
+
+    Raises:
+        ValueError: If the folder holds no finished results, or they need a plugin that is not
+            loaded.
+
+    Example:
+        >>> import evenly, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     first = evenly.compare(
+        ...         "synthetic(clients=5)", "fedavg", rounds=2, seeds=1, out=folder, progress=False
+        ...     )
+        ...     again = evenly.load_results(folder)
+        >>> bool((first.table() == again.table()).iloc[0]["average"])
+        True
+    """
+    path = Path(folder)
+    plan = read_plan(path)
+    if isinstance(plan, StudyPlan):
+        record = read_record(path) or RunRecord()
+        return StudyResults(open_study(path), path, title=record.title, notes=record.notes)
+    comparison = open_results(path)
+    deployed = isinstance(plan, Deployment)
+    paper = [] if deployed else paper_lines(comparison, path)
+    return Results(comparison, plan=None if deployed else plan, folder=path, paper=paper)
+
+
+def _run(
+    experiment: Experiment,
+    name: str,
+    out: str | Path | None,
+    short: dict[str, Any],
+    command: str,
+    options: RunSettings,
+) -> Results | StudyResults:
+    record = experiment_record(experiment, command, short=short["quick"])
+    if experiment.study:
+        study = experiment.study_plan(name, **short)
+        return run_study(study, record, Path(out) if out else default_folder(study), options)
+    return run_plan(experiment.plan(name, **short), record, Path(out) if out else None, options)
+
+
+@contextmanager
+def _told(report: Progress, what: str) -> Iterator[Progress]:
+    yield report
+
+
+def _options(progress: Show, *, force: bool) -> RunSettings:
+    if callable(progress):
+        return RunSettings(force, bar=partial(_told, progress))
+    return RunSettings(force, bar=progress_bar) if progress else RunSettings(force)
+
+
+def _call(function: str, data: Any, methods: Any, settings: Mapping[str, Any]) -> str:
+    """The call as a report repeats it."""
+    shown = repr(data) if isinstance(data, str) else type(data).__name__
+    what = [methods] if isinstance(methods, str) or not isinstance(methods, Iterable) else methods
+    names = [repr(one) if isinstance(one, str) else type(one).__name__ for one in what]
+    words = [f"{name}={_argument(value)}" for name, value in settings.items()]
+    return f"evenly.{function}({', '.join([shown, f'[{chr(44).join(names)}]', *words])})"
+
+
+def _argument(value: Any) -> str:
+    plain = isinstance(value, str | int | float | list | tuple | dict | None)
+    return shortened(value, 60) if plain else type(value).__name__

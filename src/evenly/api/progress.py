@@ -1,0 +1,74 @@
+"""Progress with the remaining time, in terminals and in notebooks."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from evenly.experiment.execute import Progress as Report
+
+PAUSE = 0.2  # seconds between two updates of a notebook
+
+
+@contextmanager
+def progress_bar(what: str, console: Console | None = None) -> Iterator[Report]:
+    """Show a progress bar with the remaining time, and remove it at the end. Until the first report
+    it says that programs are being compiled.
+    """
+    console = console or Console(stderr=True)
+    with _in_notebook(what) if console.is_jupyter else _in_terminal(what, console) as report:
+        yield report
+
+
+@contextmanager
+def _in_terminal(what: str, console: Console) -> Iterator[Report]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rounds"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, TextColumn("left"), TimeRemainingColumn(), console=console, transient=True
+    ) as bar:
+        task = bar.add_task(f"{what} (compiling)", total=None)
+
+        def report(done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        yield report
+
+
+@contextmanager
+def _in_notebook(what: str) -> Iterator[Report]:
+    """A line of HTML that is replaced. It needs no widgets, which notebooks may lack."""
+    from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]
+
+    began, shown = time.monotonic(), 0.0
+    handle: Any = display(HTML(f"{escape(what)} (compiling)"), display_id=True)
+
+    def report(done: int, total: int) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown > PAUSE or done == total:
+            shown = now
+            left = (now - began) / done * (total - done) if done else 0.0
+            bar = f'<progress value="{done}" max="{total}"></progress>'
+            handle.update(
+                HTML(f"{escape(what)} {bar} {done:,} of {total:,} rounds, {left:.0f} s left")
+            )
+
+    yield report
+    handle.update(HTML(""))

@@ -1,0 +1,121 @@
+"""The results of a search for settings: its trials, its choice, and what the choice does on test
+rows.
+"""
+
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evenly.api.results import Results
+from evenly.experiment.folder import CHOSEN
+from evenly.experiment.search_trials import Trial, TuningChoice
+from evenly.experiment.tuning import Tuning, trial_rows
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+
+class TuningResults:
+    """The results of a search. `evenly.tune` returns them.
+
+    Attributes:
+        best: Notation of the chosen method.
+        results: `Results` of the chosen method beside the baseline, on all rows.
+        folder: The folder of the search; None if it is in memory only.
+
+    Example:
+        >>> import evenly
+        >>> found = evenly.tune(
+        ...     "synthetic(clients=10)", "q-fedavg(q=[1, 5])", rounds=5, seeds=1, progress=False
+        ... )
+        >>> found.best in found.results.methods
+        True
+    """
+
+    def __init__(self, tuning: Tuning, folder: Path | None = None) -> None:
+        self.tuning, self.folder = tuning, folder
+
+    @property
+    def best(self) -> str:
+        return self.tuning.choice.chosen
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Values of the searched settings that were chosen; empty if the baseline is kept."""
+        return dict(self.chosen.settings)
+
+    @property
+    def chosen(self) -> Trial:
+        """The chosen trial, with its metrics on validation rows."""
+        return self.tuning.chosen
+
+    @property
+    def baseline(self) -> Trial:
+        """The baseline, with its metrics on validation rows."""
+        return self.tuning.baseline
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All trials in the order in which they were proposed."""
+        return self.tuning.trials
+
+    @property
+    def choice(self) -> TuningChoice:
+        """Which trials are admissible, on the front and chosen."""
+        return self.tuning.choice
+
+    @cached_property
+    def results(self) -> Results:
+        tuning = self.tuning
+        folder = self.folder and self.folder / CHOSEN
+        plan = tuning.plan.final(tuning.choice.chosen)
+        return Results(tuning.final, plan=plan, folder=folder)
+
+    def table(self) -> "pd.DataFrame":
+        """One row for the baseline and for each trial, as in tuning.csv: settings, metrics on
+        validation rows with their deviation over seeds, and whether it is admissible, on the front
+        and chosen.
+        """
+        import pandas as pd
+
+        table = pd.DataFrame(trial_rows(self.tuning))
+        metrics = [name for name in self.baseline.values if name in table]
+        for name in [*metrics, *(f"{metric}_deviation" for metric in metrics)]:
+            table[name] = pd.to_numeric(table[name])
+        return table
+
+    def plot(self, x: str = "", y: str = "") -> "alt.LayerChart":
+        """The trials as an Altair chart, one metric against another; by default the metric that is
+        kept against the first objective.
+        """
+        from evenly.report.charts.theme import standalone
+        from evenly.report.charts.trials import pairs_of_aims, tuning_front, view_of
+
+        pairs = pairs_of_aims(self.tuning) or [(self.tuning.plan.keep,) * 2]
+        first, second = pairs[0]
+        return standalone(tuning_front(self.tuning, view_of(self.tuning, x or first, y or second)))
+
+    def report(self, path: str | Path = "report.html") -> Path:
+        """Write the report of the search as one HTML file. Its link to the results of the choice
+        needs the folder of the search.
+        """
+        from evenly.report.tuning_page import write_tuning_report
+
+        return write_tuning_report(self.tuning, Path(path), f"{CHOSEN}/report.html")
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    def __repr__(self) -> str:
+        return "\n".join([f"Search of {len(self)} settings", *self._sentences()])
+
+    def _sentences(self) -> list[str]:
+        from evenly.report.tuning_page import caution, finding, rule
+
+        return [text(self.tuning) for text in (finding, rule, caution) if text(self.tuning)]
+
+    def _repr_html_(self) -> str:
+        words = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences())
+        return f"<div>{words}</div>{self.results._repr_html_()}"

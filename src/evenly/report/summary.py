@@ -1,0 +1,110 @@
+"""The short form of a report, for terminals and notebooks: the main figures, whom a model serves
+worst, and warnings.
+"""
+
+from collections.abc import Sequence
+
+from evenly.data.federation import unprivileged_words
+from evenly.data.splits import CENTRAL
+from evenly.experiment.comparison import Comparison
+from evenly.metrics import METRICS
+from evenly.notation import unknown
+from evenly.report.focus import choose_focus
+from evenly.report.group_values import group_split, with_groups
+from evenly.report.setup_sections import divergence
+from evenly.report.values import (
+    COLUMNS,
+    SPLIT_WORDS,
+    Table,
+    client_split,
+    defined_metrics,
+    final_values,
+    headline,
+    idle_words,
+    table_of,
+)
+from evenly.report.worst_served import sentences, whom_of
+
+# Few columns: the table must fit into eighty characters.
+SHOWN = ("average", "worst10", "variance", "variance_noise")
+WITH_GROUPS = ("average", "worst10", "eod_abs", "spd_abs")
+# Where only a central test set is held out, the accuracy on it takes the place of the column that
+# is missed least.
+WITH_CENTRAL = (CENTRAL, "average", "worst10", "variance")
+WITH_BOTH = (CENTRAL, "worst10", "eod_abs", "spd_abs")
+
+
+def main_table(comparison: Comparison, metrics: Sequence[str] = ()) -> tuple[Table, dict[str, str]]:
+    """Return the main figures, or those of the given metrics, and the titles of their columns.
+
+    For data with groups, two columns are differences between unprivileged and privileged people.
+    """
+    split = client_split(comparison)
+    values = final_values(comparison, split)
+    central, has_test_rows = (
+        headline(values) == CENTRAL,
+        bool(defined_metrics(values, SHOWN)),
+    )
+    shown = WITH_CENTRAL if central else SHOWN
+    if len(comparison.federation.groups) > 1:
+        values, shown = with_groups(comparison, values), WITH_BOTH if central else WITH_GROUPS
+    if central and not has_test_rows:  # there are no figures of clients
+        shown = tuple(name for name in shown if name not in METRICS)
+    if metrics:
+        present = set.intersection(
+            *(set(seed) for seeds in values.values() for seed in seeds.values())
+        ) & set(COLUMNS)
+        for name in metrics:
+            if name not in present:
+                raise unknown("metric", name, present)
+        shown = tuple(metrics)
+    return table_of(values, metrics=shown, split=split), {
+        name: COLUMNS[name].title for name in shown
+    }
+
+
+def table_title(comparison: Comparison, figures: Table, interval: str) -> str:
+    """Return the title of a table: data, rows, rounds, and the groups that are compared."""
+    federation = comparison.federation
+    clients = (
+        f"{SPLIT_WORDS[figures.split]} accuracy in percent of {_client_count(comparison)} clients"
+    )
+    clients += " (they have no test rows)" if figures.split == "valid" else ""
+    if CENTRAL in figures.rows[0].cells:
+        with_clients = any(name in SHOWN for name in figures.rows[0].cells)
+        clients = "accuracy in percent on the central test set" + (
+            f", and {clients}" if with_clients else ""
+        )
+    words = f"{clients} after {comparison.rounds:,} rounds; {interval}"
+    if len(federation.groups) < 2:
+        return f"{federation.name}: {words}"
+    whose = "these" if comparison.registered else "all"
+    rows = (
+        "the central test set"
+        if group_split(comparison) == CENTRAL
+        else f"{whose} clients' {SPLIT_WORDS[figures.split]} rows"
+    )
+    label = federation.labels[federation.favourable]
+    return (
+        f"{federation.name}: {words}; groups on {rows}, unprivileged:"
+        f" {unprivileged_words(federation)}, favourable: {label}"
+    )
+
+
+def _client_count(comparison: Comparison) -> str:
+    evaluated, everyone = comparison.federation.clients, comparison.everyone.clients
+    return f"{evaluated:,}" if evaluated == everyone else f"{evaluated:,} of {everyone:,}"
+
+
+def whom_sentences(comparison: Comparison) -> list[str]:
+    """The sentences that open the report: which clients and groups are served worst by the method
+    that a search chose or, without a search, by the first method.
+    """
+    values = final_values(comparison, client_split(comparison))
+    whom = whom_of(comparison, values, choose_focus(comparison, values))
+    return [] if whom is None else sentences(whom)
+
+
+def warning_sentences(comparison: Comparison) -> list[str]:
+    """Warnings about the figures: training that diverged, and rounds in which no client counted."""
+    return [*divergence(comparison), *idle_words(comparison, comparison.labels)]
