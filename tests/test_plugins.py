@@ -240,7 +240,7 @@ def test_whoever_reads_results_runs_no_code_that_their_folder_names(
     def opened(*_: Any) -> None:
         raise Planned
 
-    monkeypatch.setattr(reopen, "setting_of", opened)
+    monkeypatch.setattr(reopen, "_stored_setting", opened)
     assert isinstance(call(*words, "--plugin", "own.py").exception, Planned)
 
 

@@ -304,7 +304,7 @@ def test_a_search_in_python_leaves_what_its_page_says(
             f"evenly.report.tuning_page.{name}", lambda found, path, *_: path.write_text("page")
         )
     monkeypatch.setattr("evenly.experiment.tuning.execute", Trainer())
-    found = evenly.tune("q-fedavg(q=[1, 5])", data=DATA, rounds=10, seeds=1, out=tmp_path)
+    found = evenly.tune(DATA, "q-fedavg(q=[1, 5])", rounds=10, seeds=1, out=tmp_path)
     page = (
         (SOURCE.parents[1] / "docs" / "tuning.md")
         .read_text()
@@ -319,4 +319,4 @@ def test_a_search_in_python_leaves_what_its_page_says(
         if not (tmp_path / name).exists()
     ] == []
     assert found.choice.chosen
-    assert jax.tree.leaves(found.final.runs[0].trace.tables)
+    assert jax.tree.leaves(found.tuning.final.runs[0].trace.tables)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from evenly.api.experiments import run as run
     from evenly.api.experiments import tune as tune
     from evenly.api.results import Results as Results
-    from evenly.api.results import StudyResults as StudyResults
     from evenly.api.search import TuningResults as TuningResults
+    from evenly.api.study import StudyResults as StudyResults
     from evenly.auditing import audit as audit
     from evenly.data.federation import Federation as Federation
     from evenly.datasets import synthetic as synthetic
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Algorithm": "evenly.types", "Federation": "evenly.data.federation", "Model": "evenly.saving",
     "Results": "evenly.api.results", "Seeds": "evenly.types",
-    "StudyResults": "evenly.api.results", "Trace": "evenly.types",
+    "StudyResults": "evenly.api.study", "Trace": "evenly.types",
     "TuningResults": "evenly.api.search", "algorithm": "evenly.algorithms",
     "audit": "evenly.auditing", "companions": "evenly.simulate",
     "compare": "evenly.api.experiments", "final_metrics": "evenly.metrics",

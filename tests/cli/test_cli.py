@@ -415,7 +415,7 @@ def test_groups_with_several_labels_need_the_favourable_one(table, tmp_path):
 
 def test_a_table_needs_its_columns_named(table):
     result = run("compare", "--data", str(table[0]), code=2)
-    assert "needs --client and --label" in sentence(result)
+    assert "needs client and label" in sentence(result)
 
 
 def test_a_file_that_is_not_text_gets_one_sentence(tmp_path):

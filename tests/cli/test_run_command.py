@@ -54,10 +54,10 @@ def sentence(result):
 def _no_charts(monkeypatch):
     """Skip the charts, which take longest and have tests of their own."""
 
-    def report(comparison, path, lines):
+    def report(comparison, path, lines, **_):
         return write_whole(path, lambda file: file.write(comparison.title.encode()))
 
-    monkeypatch.setattr("evenly.cli.experiment_runs.write_report", report)
+    monkeypatch.setattr("evenly.report.page.write_report", report)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def finished(tmp_path_factory):
     """Results that tests only read."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evenly.cli.experiment_runs.write_report", lambda *_: None)
+        patch.setattr("evenly.report.page.write_report", lambda *_, **__: None)
         (folder / "mine.toml").write_text(GOOD)
         run("run", folder / "mine.toml", "--out", folder / "out")
     return folder / "out"
@@ -344,7 +344,7 @@ choose = {learning_rate = [0.1, 0.01]}\n"""
         ' "logistic"\nsampling = "full"\n'
     )
     (tmp_path / "mine.toml").write_text(text + made)
-    monkeypatch.setattr("evenly.cli.experiment_runs.write_study_report", lambda *_: None)
+    monkeypatch.setattr("evenly.papers.study_page.write_study_report", lambda *_: None)
     run("run", tmp_path / "mine.toml", "--out", tmp_path / "whole")
     run("run", tmp_path / "mine.toml", "--out", tmp_path / "stopped")
     for path in (tmp_path / "stopped" / "cells").glob("0.8*/traces/*"):

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.data.columns import Fact
-from evenly.data.federation import Federation, side_facts, unprivileged_words
+from evenly.data.federation import Federation
 from evenly.data.sensitive import Attribute
+from evenly.data.sides import side_facts, unprivileged_words
 from evenly.data.splits import SPLITS, split_rows
 
 

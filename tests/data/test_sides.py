@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from evenly.data import ratio_dirichlet
-from evenly.data.federation import Census, Federation, sides
+from evenly.data.federation import Census, Federation
 from evenly.data.partition_coverage import SideCounts, quota
 from evenly.data.sensitive import MOST_CLASSES
+from evenly.data.sides import sides
 from evenly.data.splits import split_rows
 from tests.data.test_group_partitions import people
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from evenly.data.federation import Federation, unprivileged_words
+from evenly.data.federation import Federation
+from evenly.data.sides import unprivileged_words
 from evenly.records import replace
 
 

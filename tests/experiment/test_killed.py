@@ -37,7 +37,7 @@ import os, sys, time, types
 from evenly.cli import main
 from evenly.simulate import run, schedule
 from evenly.writing import write_whole
-report = lambda comparison, path, lines: write_whole(path, lambda file: file.write(b"report"))
+report = lambda comparison, path, lines, **_: write_whole(path, lambda file: file.write(b"report"))
 sys.modules["evenly.report.page"] = types.SimpleNamespace(write_report=report)
 run.CHECKPOINT_SECONDS, schedule.LARGEST_BLOCK_ROWS = 0.0, 600
 synced = os.fsync

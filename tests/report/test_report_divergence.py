@@ -9,6 +9,7 @@ from tests.studies import study
 from tests.tunings import Trainer
 from typer.testing import CliRunner
 
+from evenly.api.results import Results
 from evenly.cli import app
 from evenly.cli.terminal_tables import warnings_of
 from evenly.experiment.comparison import Comparison
@@ -63,7 +64,7 @@ def trained(monkeypatch, tmp_path):
     """Commands get finished results instead of training: a folder without anything in it, and what
     diverged.
     """
-    found = lambda *given, **options: (DIVERGED, tmp_path, [])  # noqa: E731
+    found = lambda *given, **options: Results(DIVERGED, folder=tmp_path)  # noqa: E731
     monkeypatch.setattr("evenly.cli.experiment_runs.run_plan", found)
     monkeypatch.setattr("evenly.experiment.reopen.open_results", lambda folder: DIVERGED)
     # charts take seconds

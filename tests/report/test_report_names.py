@@ -14,7 +14,7 @@ from tests.report.invented import comparison, federation, with_groups
 import evenly
 from evenly.cli import experiment_runs, result_commands, tuning_command
 from evenly.cli.terminal_tables import main_table, results_table
-from evenly.data.federation import unprivileged_words
+from evenly.data.sides import unprivileged_words
 from evenly.experiment.paper import PaperLine
 from evenly.metrics import EVERY_METRIC, Spread, spread
 from evenly.papers import study_charts, study_page

@@ -17,7 +17,8 @@ practically all the weight.
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
 from evenly.algorithms.weights import WEIGHTS
-from evenly.data.federation import Census, sides
+from evenly.data.federation import Census
+from evenly.data.sides import sides
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, static
 from evenly.types import Own, Rule, Tree, Weighed

@@ -29,7 +29,8 @@ import jax.numpy as jnp
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
 from evenly.algorithms.weights import WEIGHTS
-from evenly.data.federation import Census, sides
+from evenly.data.federation import Census
+from evenly.data.sides import sides
 from evenly.parts.optimisers import Blend, BlendingServer
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, static

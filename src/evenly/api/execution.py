@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evenly.api.results import Results, StudyResults
+from evenly.api.results import Results
+from evenly.api.study import StudyResults
 from evenly.experiment.config import Experiment
 from evenly.experiment.estimate import refuse_large_models
 from evenly.experiment.execute import (
@@ -32,6 +33,7 @@ from evenly.experiment.loggers import logging_to
 from evenly.experiment.paper import Paper, paper_lines, side_by_side
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import StudyPlan, execute_study, method_rows
+from evenly.models import check_task
 from evenly.papers.thesis import study_rows
 
 Bar = Callable[[str], AbstractContextManager[Progress | None]]
@@ -46,7 +48,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-class RunSettings(NamedTuple):
+class ExecutionSettings(NamedTuple):
     """How a plan is run, besides what it computes."""
 
     force: bool = False  # replace results of other settings
@@ -70,7 +72,9 @@ class RunSettings(NamedTuple):
             yield found
 
 
-def run_plan(plan: Plan, about: RunRecord, folder: Path | None, options: RunSettings) -> Results:
+def run_plan(
+    plan: Plan, about: RunRecord, folder: Path | None, options: ExecutionSettings
+) -> Results:
     """Execute a plan, in memory or into a folder: traces, models, rows and the report."""
     plan.variants()  # mistakes are reported before anything is written
     if options.where is not None and (plan.own or plan.in_memory):
@@ -78,28 +82,17 @@ def run_plan(plan: Plan, about: RunRecord, folder: Path | None, options: RunSett
             "Data, models and algorithms from Python cannot be sent to a cluster. Use a table in a"
             " file, names of models, and methods from a plugin."
         )
-    task = f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
-    with options.working(folder) if folder else nullcontext():
-        first = setting_of(plan, plan.seeds[0])
-        refuse_unfit(plan, first)
-        refuse_large_models(plan, first)
-        if folder is None:
-            with options.arguments(task, None) as arguments:
-                comparison = execute(plan, first=first, **arguments)
-            comparison = comparison._replace(
-                command=about.command, title=about.title, notes=about.notes
-            )
-            paper = (
-                side_by_side(comparison, Paper.model_validate(about.paper)) if about.paper else []
-            )
-            return Results(comparison, plan=plan, paper=paper)
+    if folder is None:
+        return _in_memory(plan, about, options)
+    with options.working(folder):
+        first = _checked(plan)
         store = Store(folder, plan, force=options.force)
         begin(folder, about)
         if options.announce:
             options.announce({"": plan}, folder, first)
         with (
             training_timer(folder, folder / "traces"),
-            options.arguments(task, folder) as arguments,
+            options.arguments(_words(plan), folder) as arguments,
         ):
             comparison = execute(plan, store, first=first, **arguments)
         comparison = with_record(comparison, folder)
@@ -111,8 +104,31 @@ def run_plan(plan: Plan, about: RunRecord, folder: Path | None, options: RunSett
     return results
 
 
+def _in_memory(plan: Plan, about: RunRecord, options: ExecutionSettings) -> Results:
+    first = _checked(plan)
+    with options.arguments(_words(plan), None) as arguments:
+        comparison = execute(plan, first=first, **arguments)
+    facts = {"command": about.command, "title": about.title, "notes": about.notes}
+    comparison = comparison._replace(**facts)
+    paper = side_by_side(comparison, Paper.model_validate(about.paper)) if about.paper else []
+    return Results(comparison, plan=plan, paper=paper)
+
+
+def _checked(plan: Plan) -> SeedSetting:
+    """Data and model of the first seed. Mistakes are reported before anything is written."""
+    first = setting_of(plan, plan.seeds[0])
+    check_task(first.task, first.federation)
+    refuse_unfit(plan, first)
+    refuse_large_models(plan, first)
+    return first
+
+
+def _words(plan: Plan) -> str:
+    return f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
+
+
 def run_study(
-    plan: StudyPlan, about: RunRecord, folder: Path, options: RunSettings
+    plan: StudyPlan, about: RunRecord, folder: Path, options: ExecutionSettings
 ) -> StudyResults:
     """Execute a study into a folder: its runs go to cells/, and study.csv has its own columns."""
     for cell in plan.cells.values():

@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from evenly.api.execution import RunSettings, experiment_record, locked, run_plan, run_study
+from evenly.api.execution import ExecutionSettings, experiment_record, locked, run_plan, run_study
 from evenly.api.progress import progress_bar
-from evenly.api.results import Results, StudyResults
+from evenly.api.results import Results
 from evenly.api.search import TuningResults
 from evenly.api.settings import (
     ColumnSettings,
@@ -21,6 +21,7 @@ from evenly.api.settings import (
     source_of,
     with_settings,
 )
+from evenly.api.study import StudyResults
 from evenly.experiment.config import (
     Experiment,
     experiment_of,
@@ -263,7 +264,8 @@ def run(
         contents, name = read(Path(experiment)), Path(experiment).stem
     short = {"quick": quick, "seeds": seeds, "rounds": rounds}
     words = "..." if isinstance(experiment, Mapping) else repr(str(experiment))
-    return _run(contents, name, out, short, f"evenly.run({words})", _options(progress, force=force))
+    options = _options(progress, force=force)
+    return _run(contents, name, out, short=short, command=f"evenly.run({words})", options=options)
 
 
 def reproduce(
@@ -308,7 +310,8 @@ def reproduce(
 
     def one(experiment: str, folder: str | Path | None) -> Results | StudyResults:
         command = f"evenly.reproduce({experiment!r})"
-        return _run(read_packaged(experiment), experiment, folder, short, command, options)
+        contents = read_packaged(experiment)
+        return _run(contents, experiment, folder, short=short, command=command, options=options)
 
     names = paper_experiments(name)
     if not names:
@@ -356,9 +359,10 @@ def _run(
     experiment: Experiment,
     name: str,
     out: str | Path | None,
+    *,
     short: dict[str, Any],
     command: str,
-    options: RunSettings,
+    options: ExecutionSettings,
 ) -> Results | StudyResults:
     record = experiment_record(experiment, command, short=short["quick"])
     if experiment.study:
@@ -372,10 +376,10 @@ def _told(report: Progress, what: str) -> Iterator[Progress]:
     yield report
 
 
-def _options(progress: Show, *, force: bool) -> RunSettings:
+def _options(progress: Show, *, force: bool) -> ExecutionSettings:
     if callable(progress):
-        return RunSettings(force, bar=partial(_told, progress))
-    return RunSettings(force, bar=progress_bar) if progress else RunSettings(force)
+        return ExecutionSettings(force, bar=partial(_told, progress))
+    return ExecutionSettings(force, bar=progress_bar) if progress else ExecutionSettings(force)
 
 
 def _call(function: str, data: Any, methods: Any, settings: Mapping[str, Any]) -> str:

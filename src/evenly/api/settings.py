@@ -78,7 +78,7 @@ def with_settings(*records: type) -> Callable[[F], F]:
             )
             for name, (record, _) in fields.items()
         ]
-        known = [*own.parameters, *fields]
+        known = [*(parameter.name for parameter in fixed), *fields]
 
         @functools.wraps(function)
         def checked(*arguments: Any, **settings: Any) -> Any:

@@ -14,7 +14,8 @@ from rich.console import Console
 from evenly.api import execution
 from evenly.api.experiments import default_folder
 from evenly.api.progress import progress_bar
-from evenly.api.results import Results, StudyResults
+from evenly.api.results import Results
+from evenly.api.study import StudyResults
 from evenly.cli.interruption import working_in
 from evenly.cli.options import Execution
 from evenly.cli.terminal import plain_console, print_json, this_command
@@ -47,10 +48,10 @@ class RunOptions(NamedTuple):
     place: Execution = Execution()
     same_command_out: Path | None = None  # see `working_in`
 
-    def settings(self) -> execution.RunSettings:
+    def settings(self) -> execution.ExecutionSettings:
         """Return how plans are run from the command line."""
         console = Console(stderr=True)
-        return execution.RunSettings(
+        return execution.ExecutionSettings(
             self.force,
             self.place.where,
             self.place.loggers,

@@ -17,7 +17,8 @@ from evenly.algorithms import METHODS, Method, settings_of
 from evenly.algorithms.method import Setting
 from evenly.cli.terminal import titled_table
 from evenly.data.columns import Fact, column_facts
-from evenly.data.federation import Federation, side_facts
+from evenly.data.federation import Federation
+from evenly.data.sides import side_facts
 from evenly.datasets.load import ASSUMED, available, size
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.estimate import PlanEstimate, estimate, sampling_facts

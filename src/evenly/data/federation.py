@@ -1,13 +1,13 @@
 """`Federation`: the data of all clients, and its construction from arrays and tables."""
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.data.columns import ColumnChoice, Fact, feature_columns, many_categories
+from evenly.data.columns import ColumnChoice, feature_columns, many_categories
 from evenly.data.encoding import (
     Encoder,
     TableColumn,
@@ -27,7 +27,7 @@ from evenly.data.sensitive import (
     refuse_quantity,
 )
 from evenly.data.splits import CENTRAL, SPLITS, Ragged, given_rows, split_rows
-from evenly.records import record, replace, require, static
+from evenly.records import record, replace, static
 
 NATURAL, DRAWN = "natural", "drawn with the data"  # partitions that data sets come with
 CHECKED_ROWS = 2**16  # rows that are checked at once
@@ -548,90 +548,3 @@ def _check_lengths(x: np.ndarray, sides: Sides) -> None:
         )
     if len(x) == 0:
         raise ValueError("A federation must have at least one row, got none.")
-
-
-# The two sides that group fairness compares: people in unprivileged groups, and everyone else.
-
-SIDES = ("unprivileged", "privileged")
-
-
-def sides(census: Census, method: str) -> np.ndarray:
-    """Whether each group is on the unprivileged and on the privileged side. Refuses a side without
-    training rows. bool [2, groups]
-    """
-    groups = census.cells.shape[1]
-    require(
-        groups > 1,
-        f"{method} compares groups of people, but this federation has only one group. Name a"
-        " sensitive column (--sensitive of the command, `sensitive` of Federation.from_frame,"
-        " `group` of Federation.from_arrays) or choose data that have one.",
-    )
-    unprivileged = np.isin(np.arange(groups), census.unprivileged)
-    sides = np.stack([unprivileged, ~unprivileged])
-    rows = census.cells.sum((0, 2))
-    for side, groups_of_side in zip(SIDES, sides, strict=True):
-        require(
-            bool(rows[groups_of_side].sum() > 0),
-            f"{method} compares unprivileged people with all others, but no training row belongs to"
-            f" a person who is {side}. {len(set(census.unprivileged))} of {groups} groups are"
-            " marked as unprivileged. Check which groups these are.",
-        )
-    return sides
-
-
-def unprivileged_words(federation: Federation) -> str:
-    """The unprivileged value of every sensitive column; the column that determines the unprivileged
-    groups comes first.
-    """
-    columns = {a.name: a.unprivileged_groups for a in federation.attributes}
-    decider = next(
-        (a for a in federation.attributes if columns[a.name] == set(federation.unprivileged)), None
-    )
-    if decider is None:
-        names = [federation.groups[g] for g in federation.unprivileged]
-        between = "; " if any("," in name for name in names) else ", "
-        return between.join(names) if len(names) < 3 else f"{len(names)} groups"
-    others = [
-        f"{a.name}={a.values[a.unprivileged]}" for a in federation.attributes if a is not decider
-    ]
-    first = f"{decider.name}={decider.values[decider.unprivileged]}"
-    return f"{first} (compared here), {', '.join(others)}" if others else first
-
-
-def side_facts(federation: Federation, assumed: Collection[str] = ()) -> list[Fact]:
-    """Lines about the favourable label and the unprivileged people, with their rates of that label
-    in the training rows.
-
-    `assumed` names what the user did not state ("favourable", or sensitive columns); the lines then
-    say how to change it.
-    """
-    if not federation.attributes:
-        return []
-    # [groups, labels]
-    label, cells = federation.labels[federation.favourable], federation.census().cells.sum(0)
-    change = "assumed; change it with --favourable" if "favourable" in assumed else ""
-    facts = [Fact("favourable", f"the label {label!r}" + (f" ({change})" if change else ""))]
-    for a in federation.attributes:
-        unprivileged = np.isin(np.arange(len(cells)), list(a.unprivileged_groups))
-        shares = [
-            _share(cells[side], federation.favourable) for side in (unprivileged, ~unprivileged)
-        ]
-        value = f"{a.name}={a.values[a.unprivileged]}"
-        change = (
-            " (assumed, because it has the lowest share; change it with --unprivileged"
-            f" {a.name}=VALUE)"
-            if a.name in assumed
-            else ""
-        )
-        facts.append(
-            Fact(
-                "unprivileged",
-                f"{value}: {shares[0]} of them are {label!r}, {shares[1]} of all others{change}",
-            )
-        )
-    return facts
-
-
-def _share(cells: np.ndarray, favourable: int) -> str:
-    rows = int(cells.sum())
-    return f"{100 * cells[:, favourable].sum() / rows:.0f} %" if rows else "none"

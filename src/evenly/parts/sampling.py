@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.data.federation import Census, sides
+from evenly.data.federation import Census
+from evenly.data.sides import sides
 from evenly.randomness import Draws
 from evenly.records import record, require, static
 from evenly.types import Seeds, Select

@@ -3,8 +3,9 @@ worst, and warnings.
 """
 
 from collections.abc import Sequence
+from html import escape
 
-from evenly.data.federation import unprivileged_words
+from evenly.data.sides import unprivileged_words
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import METRICS
@@ -21,6 +22,7 @@ from evenly.report.values import (
     final_values,
     headline,
     idle_words,
+    spread_words,
     table_of,
 )
 from evenly.report.worst_served import sentences, whom_of
@@ -108,3 +110,64 @@ def whom_sentences(comparison: Comparison) -> list[str]:
 def warning_sentences(comparison: Comparison) -> list[str]:
     """Warnings about the figures: training that diverged, and rounds in which no client counted."""
     return [*divergence(comparison), *idle_words(comparison, comparison.labels)]
+
+
+# The short form as text and as HTML.
+
+MOST = 20  # methods that are printed
+
+
+def summary_text(comparison: Comparison) -> str:
+    """The main figures as a table of text."""
+    table, titles = main_table(comparison)
+    rows = [["method", *titles.values()]]
+    rows += [[row.label, *(cell.text for cell in row.cells.values())] for row in table.rows[:MOST]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    more = len(table.rows) - MOST
+    lines += [f"... and {more} more methods"] if more > 0 else []
+    data = f"{comparison.federation.name} ({comparison.everyone.clients:,} clients)"
+    seeds = "1 seed" if len(comparison.seeds) == 1 else f"{len(comparison.seeds)} seeds"
+    title = f"Results on {data}: {comparison.rounds:,} rounds, {seeds}"
+    return "\n".join([title, "", *lines])
+
+
+def summary_html(comparison: Comparison) -> str:
+    """The main figures as an HTML table, and whom the first method serves worst."""
+    table, titles = main_table(comparison)
+    head = [
+        _cell("th", title, first=i == 0) for i, title in enumerate(["method", *titles.values()])
+    ]
+    body = [
+        [
+            _cell("td", row.label, first=True),
+            *(
+                _cell("td", one.text, mark=BEST if one.best else NEAR if one.near else "")
+                for one in row.cells.values()
+            ),
+        ]
+        for row in table.rows
+    ]
+    marks = "Bold: best in its column." if len(table.rows) > 1 else ""
+    marks += " Dotted: not clearly worse." if marks and table.seeds > 1 else ""
+    notes = [" ".join(whom_sentences(comparison)), *warning_sentences(comparison), marks]
+    rows = "".join(f"<tr>{''.join(cells)}</tr>" for cells in (head, *body))
+    return (
+        f"<div><p>{escape(table_title(comparison, table, spread_words(table.seeds)))}</p>"
+        f'<table style="border-collapse:collapse">{rows}</table>'
+        f"{''.join(f'<p>{escape(text)}</p>' for text in notes if text)}</div>"
+    )
+
+
+BEST, NEAR = "font-weight:bold", "text-decoration:underline dotted"
+
+
+def _cell(kind: str, text: str, *, first: bool = False, mark: str = "") -> str:
+    style = f"padding:2px 12px;text-align:{'left' if first else 'right'};{mark}"
+    return f'<{kind} style="{style}">{escape(text)}</{kind}>'
