@@ -529,3 +529,23 @@ class Trace(NamedTuple):
     choice: np.ndarray = NO_CHOICE
     # int32 numbers of the evaluated clients in tables, losses and choice; None means all
     panel: np.ndarray | None = None
+    # The fields below are not stored in folders of results.
+    method: str = ""  # label of the algorithm
+    clients: tuple[str, ...] = ()  # names of the evaluated clients
+    groups: tuple[str, ...] = ()  # names of the groups of people
+    # bool [rounds, K] whether the client of each slot returned; its update may still have weight 0
+    returned: np.ndarray | None = None
+    public: Tree = ()  # public numbers of the rule after the last round
+    # what each client remembers [clients, ...], if it was asked for: numbers of the rule, such as
+    # AFL's weights, and the personal model or other state of its local training
+    memory: Tree = ()
+    personal: Tree = ()
+
+    def __repr__(self) -> str:
+        evaluations, _, clients, groups, *_ = self.tables.shape
+        facts = [
+            f"{len(self.weights):,} rounds",
+            f"{evaluations:,} evaluations of {clients:,} clients",
+            *([f"{groups} groups of people"] if groups > 1 else []),
+        ]
+        return f"Trace of {self.method or 'a run'}: {', '.join(facts)}"

@@ -143,7 +143,7 @@ def test_what_is_kept_of_a_short_block_is_no_more_than_its_rounds(simulated: Sim
     block = Planner(
         simulated.federation, algorithms(TEXT)[0].work, [Full()], seeds=Seeds(), dropout=0.0
     ).block(0, 1, rounds=50, steps=100, stops=np.array([1]), evaluate=np.array([False]))
-    history = RunHistory([], [], [], [], [], [], [])
+    history = RunHistory.empty()
     weights, nothing = jnp.zeros((50, 6, 1)), jnp.zeros(0)
     history.add_rounds(block, RoundRecord(weights, nothing, nothing, None), 1)
     for (kept,) in (history.cohort, history.weights):

@@ -70,7 +70,7 @@ def test_what_was_counted_of_each_group_is_added_up(mixed: Federation):
         weights=np.array([[1.0, 2.0, 3.0]]), excluded=np.array([4, 5, 6]), upload=10.0,
         download=7.0, model={"a": np.array([[1.0], [2.0]])},
     )  # fmt: skip
-    found = join_people(trace, np.array([0, 0, 1]))
+    found = join_people(trace, np.array([0, 0, 1]), ("a", "b"))
     assert found.tables[0, 0, :, 0, 0].tolist() == [[3, 1], [0, 4]]
     assert found.losses[0, 0].tolist() == [1.5, 0.5]  # (3 * 1 + 1 * 3) / 4
     assert found.losses[0, 2, 0] == 2

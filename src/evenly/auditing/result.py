@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,6 +64,14 @@ class Audit(NamedTuple):
     notes: tuple[str, ...]
     # the model that predicts the most frequent label for everybody; None: it is hidden
     trivial: Trivial | None = None
+
+    def __repr__(self) -> str:
+        return "\n".join([f"Audit of {self.about.rows:,} rows", *self.sentences])
+
+    def _repr_html_(self) -> str:
+        words = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
+        table = self.group_table if len(self.group_table) else self.client_table
+        return f"<div>{words}</div>{table.round(1).to_html()}"
 
     @property
     def figures(self) -> list[Figure]:

@@ -88,6 +88,17 @@ class Federation:
     favourable: int = static(default=1)  # number of the label that people want to get
     encoder: Encoder | None = static(default=None)  # encoding of a table's columns; None for arrays
 
+    def __repr__(self) -> str:
+        rows = {name: len(self.split(name).rows) for name in SPLITS} | {CENTRAL: len(self.central)}
+        counts = ", ".join(f"{count:,} {name}" for name, count in rows.items() if count)
+        facts = [
+            f"{self.clients:,} clients",
+            f"{sum(rows.values()):,} rows ({counts})",
+            f"labels {_listed_names(self.labels)}",
+            *([f"groups {_listed_names(self.groups)}"] if len(self.groups) > 1 else []),
+        ]
+        return f"Federation {self.name!r}: {'; '.join(facts)}"
+
     @property
     def clients(self) -> int:
         """Number of clients."""
@@ -468,6 +479,11 @@ def as_features(x: Any) -> np.ndarray:
                 " these rows; Federation.from_frame does it for tables."
             )
     return x
+
+
+def _listed_names(names: Sequence[str], most: int = 5) -> str:
+    shown = ", ".join(map(repr, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def _listed(columns: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 import jax
 import numpy as np
@@ -48,7 +48,9 @@ FILES = (
 LOCK = ".lock"  # who works in the folder: see lock.py
 TRACES_FORMAT = 1  # older files have no format number
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
-ARRAYS = [f for f in Trace._fields if f not in ("model", "upload", "download", "reports")]
+ARRAYS = (
+    "rounds", "tables", "losses", "central", "cohort", "weights", "excluded", "choice", "panel",
+)  # fmt: skip
 
 
 class Settings(Protocol):
@@ -206,7 +208,7 @@ def _traces(archive: Archive, keys: Sequence[str], structure: Any) -> list[Trace
     return [
         Trace(
             # older files have fewer
-            **{name: file[f"{i}.{name}"] for name in ARRAYS if f"{i}.{name}" in file},
+            **cast(Any, {name: file[f"{i}.{name}"] for name in ARRAYS if f"{i}.{name}" in file}),
             upload=upload,
             download=download,
             model=jax.tree.unflatten(

@@ -17,7 +17,7 @@ from evenly.data.federation import Federation
 from evenly.outside import fits
 from evenly.types import Task
 
-FORMAT = 3
+FORMAT = 4
 CHECKPOINT_SECONDS = 20.0  # between two checkpoints, at least
 
 

@@ -61,7 +61,7 @@ from evenly.simulate.schedule import (
     block_rounds,
     evaluation_rounds,
 )
-from evenly.simulate.streaming import Streamed, most_rounds
+from evenly.simulate.streaming import HostMemories, Streamed, most_rounds
 from evenly.simulate.traces import (
     EvaluationFeed,
     Observe,
@@ -103,6 +103,7 @@ class RunSettings:
         advance: Function that runs a block: `evenly.simulate.advance`, or that of a member of a
             SeedBatch.
         leave: Called when no block is left to advance.
+        memories: Whether traces hold what clients remember.
     """
 
     seeds: Seeds | None = None
@@ -117,6 +118,7 @@ class RunSettings:
     observe: Observe | None = None
     advance: Advance = advance
     leave: Callable[[], None] | None = None
+    memories: bool = False
 
 
 def simulate(
@@ -187,9 +189,13 @@ def _simulate_people(
         raise ValueError(
             f"{algorithms[0].label}: with people = true all clients are evaluated; leave panel out."
         )
+    names = federation.names
     federation, owner = split_people(federation, algorithms)
     plain = [replace(a, rule=replace(a.rule, people=False)) for a in algorithms]
-    join = lambda traces: [join_people(trace, owner) for trace in traces]  # noqa: E731
+
+    def join(traces: list[Trace]) -> list[Trace]:
+        return [join_people(trace, owner, names) for trace in traces]
+
     observe = settings.observe
     settings = replace(settings, observe=observe and (lambda traces: observe(join(traces))))
     return join(simulate(task, federation, plain, rounds, settings))
@@ -335,8 +341,9 @@ class _Simulation:
             self.settings.leave()
         # On the host from here on: separating the runs one by one on a device would take thousands
         # of small transfers.
+        memory = self._memories(state) if self.settings.memories else ()
         state = jax.tree.map(
-            np.asarray, state._replace(model=model, server=(), memory=(), choices=())
+            np.asarray, state._replace(model=model, server=(), memory=memory, choices=())
         )
         return make_traces(
             history.arrays(), state, self.run_group, federation=self.federation,
@@ -344,12 +351,19 @@ class _Simulation:
             sizes=layer_sizes(skeleton(self.task)),
         )  # fmt: skip
 
+    def _memories(self, state: State) -> Tree:
+        """What all clients remember. [clients, ...]"""
+        if not isinstance(state.memory, HostMemories):
+            return state.memory
+        clients = self.federation.clients
+        return state.memory.of(np.arange(clients), clients)
+
     def _begin(self, file: CheckpointFile | None) -> tuple[State, RunHistory, int]:
         """State, history and number of rounds done: those of the checkpoint, or those before the
         first round.
         """
         with BEGINNING:
-            state, history, done = self._first_state(), RunHistory([], [], [], [], [], [], []), 0
+            state, history, done = self._first_state(), RunHistory.empty(), 0
         if file and (checkpoint := file.read()):
             done, leaves = checkpoint
             structure = jax.tree.structure(state)

@@ -15,7 +15,7 @@ from evenly.parts.sampling import Full
 from evenly.parts.work import TrainingAlone
 from evenly.records import replace
 from evenly.simulate.choosing import BEFORE_TRAINING
-from evenly.simulate.layout import RoundRecord, RunGroup, Shape, State
+from evenly.simulate.layout import ClientMemories, RoundRecord, RunGroup, Shape, State
 from evenly.simulate.schedule import Block
 from evenly.types import NO_CHOICE, Algorithm, ReportingRule, RowRule, Trace, Tree
 
@@ -51,6 +51,11 @@ def evaluation_fields(
         "central": tables[:, -1],
         "choice": choices[..., run] if choices.shape[1] else NO_CHOICE,
         "panel": evaluated_clients,
+        "clients": (
+            federation.names
+            if evaluated_clients is None
+            else tuple(federation.names[k] for k in evaluated_clients.tolist())
+        ),
     }
 
 
@@ -205,11 +210,16 @@ class RunHistory(NamedTuple):
     cohort: list[np.ndarray]
     samplings: list[np.ndarray]  # [rounds, K, selects]; no selects where there is one sampling only
     weights: list[np.ndarray]
+    returned: list[np.ndarray]
     rounds: list[np.ndarray]
     tables: list[np.ndarray]
     losses: list[np.ndarray]
     # [evaluations, clients, runs]; no clients where there is one model for all
     choice: list[np.ndarray]
+
+    @staticmethod
+    def empty() -> "RunHistory":
+        return RunHistory(*([] for _ in RunHistory._fields))
 
     @property
     def evaluations(self) -> tuple[list[np.ndarray], ...]:
@@ -230,6 +240,7 @@ class RunHistory(NamedTuple):
             else block.samplings[:rounds].copy()
         )
         self.weights.append(np.asarray(record.weights)[:rounds].copy())
+        self.returned.append(block.returned[:rounds].copy())
 
     def add_evaluations(
         self,
@@ -291,16 +302,16 @@ def make_traces(
     """One trace for each run, in the caller's order, from the arrays of a RunHistory. `sizes` are
     those of the model's layers.
     """
-    cohort, samplings, weights, *evaluations = arrays
+    cohort, samplings, weights, returned, *evaluations = arrays
     # Once for all runs: a transfer from a device takes as long for one run as for all.
     cohort_of = None if run_group.parts.cohort is None else np.asarray(run_group.parts.cohort)
     traces = []
     for run, algorithm in enumerate(run_group.algorithms):
-        clients, coefficients = cohort, weights[..., run]
+        clients, coefficients, back = cohort, weights[..., run], returned
         # of all clients that trained, those that this run's sampling drew
         if cohort_of is not None:
-            clients, coefficients = _only_members(
-                samplings[..., cohort_of[run]], cohort, coefficients
+            clients, coefficients, back = _only_members(
+                samplings[..., cohort_of[run]], cohort, coefficients, returned
             )
         cost = cost_of(algorithm, sizes, shape)
         fields = evaluation_fields(federation, evaluated_clients, evaluations, run)
@@ -314,6 +325,11 @@ def make_traces(
             # a copy, not a view of all runs
             model=jax.tree.map(np.array, trees.take(state.model, run, shape.axis)),
             reports=_reports(run_group, state, run),
+            method=algorithm.label,
+            groups=federation.groups,
+            returned=back,
+            public=_of_rule(state.public, run_group, run),
+            **_memories(state.memory, run_group, run, shape.axis),
         )
         traces.append(trace)
     return [traces[position] for position in run_group.positions]
@@ -331,9 +347,22 @@ def _reports(run_group: RunGroup, state: State, run: int) -> dict[str, float]:
     rule = run_group.algorithms[run].rule
     if not isinstance(rule, ReportingRule):
         return {}
-    group = int(np.searchsorted(run_group.bounds, run, side="right")) - 1
-    own = trees.take(state.public[group], run - run_group.bounds[group])
+    own = _of_rule(state.public, run_group, run)
     return {name: float(value) for name, value in rule.report(own).items()}
+
+
+def _of_rule(each: Sequence[Tree], run_group: RunGroup, run: int, axis: int = 0) -> Tree:
+    """One run's part of trees that each rule group has."""
+    group = int(np.searchsorted(run_group.bounds, run, side="right")) - 1
+    return trees.take(each[group], run - run_group.bounds[group], axis)
+
+
+def _memories(memory: Tree, run_group: RunGroup, run: int, axis: int) -> dict[str, Tree]:
+    """What every client remembers under one run; nothing if it was not kept."""
+    if not isinstance(memory, ClientMemories):
+        return {}
+    work = jax.tree.map(lambda leaf: leaf[:, run] if axis == 0 else leaf[..., run], memory.work)
+    return {"personal": work, "memory": _of_rule(memory.rules, run_group, run, -1)}
 
 
 # Clients with rows of several groups of people: each group votes as a client of its own (E2FL on
@@ -377,7 +406,7 @@ def split_people(
     return replace(federation, **parts, names=names, client_group=group.astype(np.int32)), owner
 
 
-def join_people(trace: Trace, owner: np.ndarray) -> Trace:
+def join_people(trace: Trace, owner: np.ndarray, names: tuple[str, ...]) -> Trace:
     """The trace with the groups of each client joined again. All clients use the shared model."""
     clients = int(owner.max()) + 1
     first = np.searchsorted(owner, np.arange(clients))
@@ -396,4 +425,7 @@ def join_people(trace: Trace, owner: np.ndarray) -> Trace:
         upload=trace.upload * (len(owner) / clients),
         model=jax.tree.map(lambda leaf: leaf[0], trace.model),
         choice=NO_CHOICE,
+        clients=names,
+        memory=(),
+        personal=(),
     )

@@ -34,6 +34,7 @@ def train(
     devices: int = 0,
     stream: bool | None = None,
     panel: np.ndarray | None = None,
+    memories: bool = False,
 ) -> list[Trace]:
     """Train one or more algorithms on a federation and return one trace for each, in the order
     given.
@@ -62,6 +63,8 @@ def train(
         stream: Whether data stay in host memory and only the rows in use are moved to the device.
             None chooses.
         panel: Numbers of the evaluated clients, where not all are evaluated.
+        memories: Whether traces also hold what each client remembers after the last round: numbers
+            of the rule, such as AFL's weights, and personal models.
 
     Returns:
         One trace for each algorithm. A method that combines several models, such as ``multi-q``,
@@ -100,7 +103,7 @@ def train(
             evaluate_every=evaluate_every, dropout=dropout,
             progress=progress and _part(progress, number, len(groups)), observe=observe,
             checkpoint=checkpoint and _file(Path(checkpoint), number, len(groups)), lanes=lanes,
-            devices=devices, stream=stream, panel=panel,
+            devices=devices, stream=stream, panel=panel, memories=memories,
         )  # fmt: skip
         by_member |= dict(zip(group, traces, strict=True))
     ordered = iter(by_member[i] for i in range(len(members)))
