@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from evenly.algorithms import algorithm as algorithm
     from evenly.algorithms import variants as variants
     from evenly.auditing import audit as audit
+    from evenly.catalogue import cite as cite
+    from evenly.catalogue import describe as describe
     from evenly.data.federation import Federation as Federation
     from evenly.datasets import synthetic as synthetic
     from evenly.metrics import final_metrics as final_metrics
@@ -47,13 +49,16 @@ if TYPE_CHECKING:
 _HOME = {
     "Algorithm": "evenly.types", "Federation": "evenly.data.federation", "Model": "evenly.saving",
     "Seeds": "evenly.types", "Trace": "evenly.types", "algorithm": "evenly.algorithms",
-    "audit": "evenly.auditing", "companions": "evenly.simulate", "final_metrics": "evenly.metrics",
+    "audit": "evenly.auditing", "cite": "evenly.catalogue", "companions": "evenly.simulate",
+    "describe": "evenly.catalogue", "final_metrics": "evenly.metrics",
     "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.plugins",
     "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train",
     "tune": "evenly.report.tuning_page", "variants": "evenly.algorithms",
 }  # fmt: skip
 # these load installed plugins first
-_READ_REGISTRIES = ("algorithm", "audit", "final_metrics", "train", "tune", "variants")
+_READ_REGISTRIES = (
+    "algorithm", "audit", "cite", "describe", "final_metrics", "train", "tune", "variants",
+)  # fmt: skip
 _MODULES = ("algorithms", "data", "datasets", "metrics", "models", "parts", "simulate")
 
 __all__ = [*_MODULES, *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]

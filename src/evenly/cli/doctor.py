@@ -202,11 +202,10 @@ def data_sets() -> dict[str, Any]:
     """Return the data folder and, for every data set, whether its files are here or how to get
     them.
     """
-    from evenly.cli.data_commands import file_state
     from evenly.datasets import DATASETS, data_folder
 
     commands = {"fetch": "evenly data fetch", "by hand": "evenly data describe"}
-    states = {name: file_state(card) for name, card in DATASETS.items()}
+    states = {name: card.state for name, card in DATASETS.items()}
     sets = [
         {"name": n, "files": state, "get": f"{commands[state]} {n}" if state in commands else None}
         for n, state in states.items()
