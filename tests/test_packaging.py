@@ -149,6 +149,8 @@ def test_the_source_distribution_builds_the_same_package_and_has_nothing_stray(
         "README.md",
         "LICENSE",
         "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
         "Makefile",
         "constraints.txt",
         "mkdocs.yml",
