@@ -23,7 +23,9 @@ class Ticks(NamedTuple):
 
 
 def ticks(*processes: int) -> Ticks:
-    """Read the kernel's counters (Linux)."""
+    """Read the kernel's counters. On systems without them, such as macOS, all are 0."""
+    if not Path("/proc/stat").exists():
+        return Ticks(0, 0, 0)
     first = [int(v) for v in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
     return Ticks(sum(first[:8]), first[3] + first[4], sum(_used(pid) for pid in processes))
 
@@ -35,7 +37,9 @@ def _used(pid: int) -> int:
 
 def others(before: Ticks, after: Ticks) -> float:
     """Share of all CPU time that other processes used between two readings."""
-    total = max(1, after.total - before.total)
+    total = after.total - before.total
+    if total <= 0:  # too short to count, or no counters: nothing is known of others
+        return 0.0
     busy = total - (after.idle - before.idle)
     return max(0.0, (busy - (after.own - before.own)) / total)
 

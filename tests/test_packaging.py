@@ -149,6 +149,8 @@ def test_the_source_distribution_builds_the_same_package_and_has_nothing_stray(
         "README.md",
         "LICENSE",
         "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
         "Makefile",
         "constraints.txt",
         "mkdocs.yml",
@@ -179,12 +181,34 @@ print(json.dumps({"home": evenly.__file__, "tomls": tomls, "rows": rows, "assets
 """
 
 
-def test_the_question_to_an_installed_package_can_be_asked_of_this_one(
+TRAIN = """
+import evenly
+federation = evenly.synthetic(clients=5)
+task = evenly.models.MODELS["softmax"](federation)
+for trace in evenly.train(task, federation, ["fedavg+full", "q-fedavg(q=1)+full"], rounds=2):
+    print(evenly.final_metrics(trace, "test")["average"])
+print(len(evenly.cite("fedavg", "q-fedavg", "fairfed")))
+print(evenly.describe("fairfed"))
+"""
+
+
+def test_the_questions_to_an_installed_package_can_be_asked_of_this_one(
     capsys: pytest.CaptureFixture[str],
 ):
     """Installing takes minutes and is a slow test; what it then runs must not be out of date."""
     exec(OPEN_DATA, {})
     assert set(json.loads(capsys.readouterr().out)) == {"home", "tomls", "rows", "assets"}
+    exec(TRAIN, {})
+    check_training(capsys.readouterr().out)
+
+
+def check_training(printed: str) -> None:
+    """Two accuracies in percent, three papers and the tool in BibTeX, and a description."""
+    first, second, letters, *description = printed.splitlines()
+    assert 0 < float(first) <= 100
+    assert 0 < float(second) <= 100
+    assert int(letters) > 1000
+    assert description[0].startswith("FairFed (Ezzeldin et al.")
 
 
 def try_it(folder: Path, work: Path) -> None:
@@ -208,18 +232,18 @@ def try_it(folder: Path, work: Path) -> None:
     )
     listed = call(program, "list", cwd=work)
     assert all(name in listed for name in ("q-fedavg", "synthetic-census", "qffl/synthetic"))
-    small = [
-        "--data",
-        "synthetic(clients=6)",
-        "--rounds",
-        "3",
-        "--seeds",
-        "1",
-        "--sampling",
-        "weighted(clients=3)",
-    ]
-    call(program, "compare", *small, "--algorithms", "fedavg", "--out", "tried", cwd=work)
+    check_training(call(python, "-W", "error", "-c", TRAIN, cwd=work))
+    assert call(program, "cite", cwd=work).startswith("@software{evenly,")
+    small = shlex.split("--data 'synthetic(clients=5)' --rounds 2 --seeds 1 --sampling full")
+    both = "fedavg,q-fedavg(q=1)"
+    call(program, "compare", *small, "--algorithms", both, "--out", "tried", cwd=work)
     assert "<html" in (work / "tried" / "report.html").read_text()[:200]
+    head, *rows = (work / "tried" / "results.csv").read_text().splitlines()
+    columns = json.loads((ROOT / "tests" / "promised.json").read_text())["columns of results.csv"]
+    assert head.replace('"', "").split(",") == columns
+    assert {method for method in both.split(",") for row in rows if method in row} == {
+        *both.split(",")
+    }
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ import evenly
 import evenly.types
 from evenly.algorithms import METHODS
 from evenly.algorithms.fedavg import METHOD
-from evenly.cli.terminal_tables import methods_table, reveals
+from evenly.catalogue import reveals
+from evenly.cli.terminal_tables import methods_table
 from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.parts.sampling import Full
@@ -39,7 +40,17 @@ WITH_EXAMPLES = [
     if ">>> " in path.read_text() and path.parent.name != "metrics" and path.name != "__init__.py"
 ]
 PUBLIC = [
-    ("evenly", name) for name in ("algorithm", "from_trace", "load", "register", "save", "variants")
+    ("evenly", name)
+    for name in (
+        "algorithm",
+        "cite",
+        "describe",
+        "from_trace",
+        "load",
+        "register",
+        "save",
+        "variants",
+    )
 ] + [
     (package.__name__, name)
     for package in (evenly.types, evenly.models, evenly.parts)
@@ -74,7 +85,7 @@ def test_public_names_document_their_parameters(module: str, name: str):
     assert text.endswith((".", "]", ")", "'")) or ">>> " in text, "a docstring of whole sentences"
     if inspect.isfunction(public):
         takes = [each for each in inspect.signature(public).parameters if each != "self"]
-        assert not takes or all(f"    {each}:" in text.replace("**", "") for each in takes), (
+        assert not takes or all(f"    {each}:" in text.replace("*", "") for each in takes), (
             "Args names every parameter"
         )
         returns = inspect.signature(public).return_annotation not in (None, "None")

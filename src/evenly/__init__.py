@@ -14,7 +14,7 @@ average.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from evenly import algorithms as algorithms
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from evenly.api.search import TuningResults as TuningResults
     from evenly.api.study import StudyResults as StudyResults
     from evenly.auditing import audit as audit
+    from evenly.catalogue import cite as cite
+    from evenly.catalogue import describe as describe
     from evenly.data.federation import Federation as Federation
     from evenly.datasets import synthetic as synthetic
     from evenly.metrics import final_metrics as final_metrics
@@ -56,8 +58,9 @@ _HOME = {
     "Results": "evenly.api.results", "Seeds": "evenly.types",
     "StudyResults": "evenly.api.study", "Trace": "evenly.types",
     "TuningResults": "evenly.api.search", "algorithm": "evenly.algorithms",
-    "audit": "evenly.auditing", "companions": "evenly.simulate",
-    "compare": "evenly.api.experiments", "final_metrics": "evenly.metrics",
+    "audit": "evenly.auditing", "cite": "evenly.catalogue", "companions": "evenly.simulate",
+    "compare": "evenly.api.experiments", "describe": "evenly.catalogue",
+    "final_metrics": "evenly.metrics",
     "from_trace": "evenly.saving", "load": "evenly.saving",
     "load_results": "evenly.api.experiments", "register": "evenly.plugins",
     "reproduce": "evenly.api.experiments", "run": "evenly.api.experiments",
@@ -66,8 +69,8 @@ _HOME = {
 }  # fmt: skip
 # these load installed plugins first
 _READ_REGISTRIES = (
-    "algorithm", "audit", "compare", "final_metrics", "load_results", "reproduce", "run", "train",
-    "tune", "variants",
+    "algorithm", "audit", "cite", "compare", "describe", "final_metrics", "load_results",
+    "reproduce", "run", "train", "tune", "variants",
 )  # fmt: skip
 _MODULES = ("algorithms", "data", "datasets", "metrics", "models", "parts", "simulate")
 

@@ -496,7 +496,7 @@ def test_describing_a_method_names_what_its_default_sampling_needs():
 
 def test_the_commands_that_describe_suggests_compare_different_methods():
     from evenly.algorithms import METHODS
-    from evenly.cli.terminal_tables import trial
+    from evenly.catalogue import trial
     from evenly.experiment.plan import Plan
 
     for method in METHODS.values():

@@ -1,10 +1,13 @@
 """`evenly doctor` reports versions, problems and remedies, and its self-check can fail."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import jax
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
 import evenly
@@ -13,19 +16,16 @@ from evenly.cli import doctor as checkup
 from evenly.datasets import DATASETS
 from tests.oracles.run import Settings, run
 
+ROOT = Path(__file__).parents[2]
 PASSED = {"expected": 1.0, "found": 1.0, "passed": True, "error": None}
 CPU = [{"platform": "cpu", "kind": "cpu", "memory": None}]
 
 
 def facts(**changes):
-    versions = {
-        **dict.fromkeys(checkup.REQUIRED, "1.0"),
-        "jax": "0.10.2",
-        "jaxlib": "0.10.2",
-        **changes.pop("versions", {}),
-    }
+    tested = {name: f"{oldest}.2" for name, (oldest, *_) in checkup.TESTED.items()}
     usual = {
-        "versions": versions,
+        "versions": {**tested, **changes.pop("versions", {})},
+        "optional": [],
         "devices": CPU,
         "nvidia": False,
         "data": {"exists": True},
@@ -55,10 +55,27 @@ def test_a_healthy_machine_has_no_findings():
             "",
         ),
         (
+            {
+                "versions": {"python": "3.14.0"},
+                "optional": [{"name": "torch", "version": "3.0rc1"}],
+            },
+            {},
+            "",
+            "was tested with: python 3.14.0 (tested: 3.11 to 3.13), torch 3.0rc1 (tested: 2.13).",
+        ),
+        (
+            {"versions": {"numpy": "2.3.9"}, "optional": [{"name": "ray", "version": None}]},
+            {},
+            "",
+            f"Older than evenly {evenly.__version__} was tested with: numpy 2.3.9 (tested: 2.4).",
+        ),
+        (
             {"versions": {"jax": "0.12.0", "jaxlib": "0.12.0"}},
             {},
             "",
-            "jax 0.12.0 is newer than evenly was tested with (0.10 and 0.11)",
+            f"Newer than evenly {evenly.__version__} was tested with: jax 0.12.0 (tested: 0.10 to"
+            " 0.11), jaxlib 0.12.0 (tested: 0.10 to 0.11). If something fails, install the tested"
+            " versions.",
         ),
         (
             {"versions": {"jaxlib": "0.11.0"}},
@@ -96,6 +113,21 @@ def test_each_problem_is_reported(changes, environment, problem, warning):
     assert warning in "".join(found.warnings)
 
 
+def test_the_tested_versions_are_those_that_the_tests_run_with():
+    """constraints.txt pins what is installed for the tests. JAX 0.11 is tried on GPUs."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {canonicalize_name(name): version for name, version in (x.split("==") for x in lines)}
+    for name, versions in checkup.TESTED.items():
+        if name != "python":
+            assert f"{'.'.join(pinned[canonicalize_name(name)].split('.')[:2])}" in versions
+            assert len(versions) == 1 or name in ("jax", "jaxlib")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    assert {canonicalize_name(name) for name in checkup.REQUIRED} == needed | {"jaxlib"}
+    named = [line for line in project["classifiers"] if "Python :: " in line]
+    assert named == [f"Programming Language :: Python :: {one}" for one in checkup.TESTED["python"]]
+
+
 def test_the_known_length_is_that_of_the_papers_algorithm_in_float64():
     algorithm = evenly.algorithm(checkup.SELF_CHECK)
     expected = run(
@@ -111,6 +143,8 @@ def test_it_prints_everything_and_passes_here(monkeypatch: pytest.MonkeyPatch, t
     assert found["self_check"]["passed"]
     assert found["self_check"]["found"] == pytest.approx(found["self_check"]["expected"], rel=1e-5)
     assert found["versions"]["evenly"] == evenly.__version__
+    assert found["tested"]["jax"] == ["0.10", "0.11"]
+    assert not [one for one in found["warnings"] if "was tested with" in one]
     assert [one["name"] for one in found["data"]["sets"]] == list(DATASETS)
     assert found["data"]["folder"] == str(tmp_path)
     ways = {one["name"]: (one["files"], one["get"]) for one in found["data"]["sets"]}
@@ -129,7 +163,10 @@ def test_a_wrong_training_result_fails(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_jax_that_cannot_start_is_the_only_finding(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checkup, "jax_failure", lambda: "RuntimeError: no backend")
-    assert "problem: JAX does not work (RuntimeError: no backend)." in doctor(code=1)
+    printed = doctor(code=1)
+    assert "problem: JAX does not work (RuntimeError: no backend)." in printed
+    assert f"versions that evenly {evenly.__version__} was tested with" in printed
+    assert "python 3.11 to 3.13, jax 0.10 to 0.11" in printed
 
 
 def test_missing_optional_packages_are_listed_with_their_purpose(monkeypatch: pytest.MonkeyPatch):

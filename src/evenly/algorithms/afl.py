@@ -174,6 +174,18 @@ METHOD = Method(
     name="afl",
     title="AFL",
     reference="Mohri et al., Agnostic Federated Learning, ICML 2019",
+    bibtex="""
+@inproceedings{mohri2019agnostic,
+  author        = {Mohri, Mehryar and Sivek, Gary and Suresh, Ananda Theertha},
+  title         = {Agnostic Federated Learning},
+  booktitle     = {Proceedings of the 36th International Conference on Machine Learning},
+  series        = {Proceedings of Machine Learning Research},
+  volume        = {97},
+  pages         = {4615--4625},
+  year          = {2019},
+  archivePrefix = {arXiv},
+  eprint        = {1902.00146}
+}""",
     formula="λ⁺ = Π(λ + γ F);  w⁺ = Σ λₖ wₖ",
     rule=AFL,
     work=(LocalTraining, FullGradient),

@@ -18,6 +18,18 @@ METHOD = Method(
     name="ditto",
     title="Ditto",
     reference="Li et al., Ditto, ICML 2021",
+    bibtex="""
+@inproceedings{li2021ditto,
+  author        = {Li, Tian and Hu, Shengyuan and Beirami, Ahmad and Smith, Virginia},
+  title         = {{Ditto}: Fair and Robust Federated Learning Through Personalization},
+  booktitle     = {Proceedings of the 38th International Conference on Machine Learning},
+  series        = {Proceedings of Machine Learning Research},
+  volume        = {139},
+  pages         = {6357--6368},
+  year          = {2021},
+  archivePrefix = {arXiv},
+  eprint        = {2012.04221}
+}""",
     formula="vₖ ← vₖ − η(∇Fₖ(vₖ) + λ(vₖ − w));  w⁺ = Σ aₖ wₖ",
     rule=FedAvg,
     work=PersonalTraining,

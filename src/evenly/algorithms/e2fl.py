@@ -106,6 +106,14 @@ METHOD = Method(
     name="e2fl",
     title="E2FL",
     reference="Mozaffari and Houmansadr, E2FL: Equal and Equitable Federated Learning, 2022",
+    bibtex="""
+@misc{mozaffari2022e2fl,
+  author        = {Mozaffari, Hamid and Houmansadr, Amir},
+  title         = {{E2FL}: Equal and Equitable Federated Learning},
+  year          = {2022},
+  archivePrefix = {arXiv},
+  eprint        = {2205.10454}
+}""",
     formula="R_q = argsort Σ argsort Rₖ over the clients of group q;  R⁺ = argsort Σ argsort R_q",
     rule=E2FL,
     work=EdgePopup,

@@ -217,6 +217,20 @@ METHOD = Method(
     name="fairfed",
     title="FairFed",
     reference="Ezzeldin et al., FairFed, AAAI 2023",
+    bibtex="""
+@article{ezzeldin2023fairfed,
+  author        = {Ezzeldin, Yahya H. and Yan, Shen and He, Chaoyang and Ferrara, Emilio and
+                   Avestimehr, A. Salman},
+  title         = {{FairFed}: Enabling Group Fairness in Federated Learning},
+  journal       = {Proceedings of the AAAI Conference on Artificial Intelligence},
+  volume        = {37},
+  number        = {6},
+  pages         = {7494--7502},
+  year          = {2023},
+  doi           = {10.1609/aaai.v37i6.25911},
+  archivePrefix = {arXiv},
+  eprint        = {2110.00857}
+}""",
     formula="vₖ ← max(0, vₖ − β(Δₖ − mean Δ));  aₖ = vₖ / Σv;  w⁺ = Σ aₖ wₖ",
     rule=FairFed,
     select=Full(),

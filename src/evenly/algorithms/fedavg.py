@@ -43,6 +43,19 @@ METHOD = Method(
     name="fedavg",
     title="FedAvg",
     reference="McMahan et al., AISTATS 2017",
+    bibtex=r"""
+@inproceedings{mcmahan2017communication,
+  author    = {McMahan, Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and
+               {Ag{\"u}era y Arcas}, Blaise},
+  title     = {Communication-Efficient Learning of Deep Networks from Decentralized Data},
+  booktitle = {Proceedings of the 20th International Conference on Artificial Intelligence and
+               Statistics},
+  series    = {Proceedings of Machine Learning Research},
+  volume    = {54},
+  pages     = {1273--1282},
+  year      = {2017},
+  url       = {https://proceedings.mlr.press/v54/mcmahan17a.html}
+}""",
     formula="w⁺ = Σ aₖ wₖ,  aₖ ∝ nₖ or 1",
     rule=FedAvg,
     defaults={"weights": ""},

@@ -15,6 +15,7 @@ practically all the weight.
 """
 
 from evenly.algorithms.fedavg import follow_sampling
+from evenly.algorithms.fedcvg_ratio import METHOD as FEDCVG_RATIO
 from evenly.algorithms.method import Method
 from evenly.algorithms.weights import WEIGHTS
 from evenly.data.federation import Census
@@ -53,6 +54,15 @@ METHOD = Method(
     name="fedcvg",
     title="FedCvg",
     reference="Brocchi, Master's thesis, University of Genoa, 2023",
+    bibtex="""
+@mastersthesis{brocchi2023,
+  author = {Brocchi, Martina},
+  title  = {[Master's thesis that introduces {FedCvg}]},
+  school = {University of Genoa},
+  year   = {2023},
+  note   = {Title not known; described by Gonfiantini (2026)}
+}"""
+    + FEDCVG_RATIO.bibtex,
     formula="aₖ ∝ nₖ exp(α uₖ);  w⁺ = Σ aₖ wₖ",
     rule=FedCvg,
     select=Full(),

@@ -135,6 +135,14 @@ METHOD = Method(
     reference=(
         "Gonfiantini, Fairness-Aware Federated Learning, Master's thesis, University of Genoa, 2026"
     ),
+    bibtex="""
+@mastersthesis{gonfiantini2026fairness,
+  author = {Gonfiantini, Leonardo},
+  title  = {Fairness-Aware Federated Learning: A Comparative Study of Bias Mitigation Algorithms},
+  school = {University of Genoa},
+  year   = {2026},
+  month  = mar
+}""",
     formula=(
         "zₖ ∝ nₖ clip(1 ± α(rₖ − r)/min(r, 1 − r));  vₖ ← m vₖ + (1 − m) zₖ;  aₖ = vₖ / Σv;  w⁺ = Σ"
         " aₖ wₖ"

@@ -107,6 +107,14 @@ METHOD = Method(
     name="fedfb",
     title="FedFB",
     reference="Zeng et al., Improving Fairness via Federated Learning, 2021",
+    bibtex="""
+@misc{zeng2021improving,
+  author        = {Zeng, Yuchen and Chen, Hongxu and Lee, Kangwook},
+  title         = {Improving Fairness via Federated Learning},
+  year          = {2021},
+  archivePrefix = {arXiv},
+  eprint        = {2110.15545}
+}""",
     formula="o₀ ← o₀ − (α/√t) f n/m₀,  o₁ ← o₁ + (α/√t) f n/m₁;  aₖ ∝ cₖ;  w⁺ = Σ aₖ wₖ",
     rule=FedFB,
     select=Full(),

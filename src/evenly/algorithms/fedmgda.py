@@ -120,6 +120,16 @@ METHOD = Method(
     name="fedmgda",
     title="FedMGDA+",
     reference="Hu et al., Federated Learning Meets Multi-Objective Optimization, IEEE TNSE 2022",
+    bibtex="""
+@article{hu2022federated,
+  author        = {Hu, Zeou and Shaloudegi, Kiarash and Zhang, Guojun and Yu, Yaoliang},
+  title         = {Federated Learning Meets Multi-Objective Optimization},
+  journal       = {IEEE Transactions on Network Science and Engineering},
+  year          = {2022},
+  doi           = {10.1109/TNSE.2022.3169117},
+  archivePrefix = {arXiv},
+  eprint        = {2006.11489}
+}""",
     formula="λ = argmin ‖Σ λₖ gₖ/‖gₖ‖‖², |λ − λ⁰| ≤ ε;  w⁺ = w − η Σ λₖ gₖ/‖gₖ‖",
     rule=FedMGDA,
     select=Full(),

@@ -11,6 +11,18 @@ METHOD = Method(
     name="fedprox",
     title="FedProx",
     reference="Li et al., MLSys 2020",
+    bibtex="""
+@inproceedings{li2020federated,
+  author        = {Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and Sanjabi, Maziar and
+                   Talwalkar, Ameet and Smith, Virginia},
+  title         = {Federated Optimization in Heterogeneous Networks},
+  booktitle     = {Proceedings of Machine Learning and Systems},
+  volume        = {2},
+  pages         = {429--450},
+  year          = {2020},
+  archivePrefix = {arXiv},
+  eprint        = {1812.06127}
+}""",
     formula="clients minimise Fₖ(v) + (μ/2)‖v − w‖²;  w⁺ = Σ aₖ wₖ",
     rule=FedAvg,
     defaults={"weights": "", "mu": 0.1},

@@ -8,6 +8,7 @@ sizes, so the coefficients do not sum to 1: their size is the point of the metho
 
 import jax.numpy as jnp
 
+from evenly.algorithms.fedavg import METHOD as FEDAVG
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
 from evenly.algorithms.weights import WEIGHTS
@@ -54,6 +55,7 @@ METHOD = Method(
     name="fedsgd",
     title="FedSGD",
     reference="McMahan et al., AISTATS 2017",
+    bibtex=FEDAVG.bibtex,
     formula="w⁺ = w − η Σ aₖ Fₖ^q ∇Fₖ(w),  aₖ ∝ nₖ or 1",
     rule=FedSGD,
     work=FullGradient,

@@ -34,6 +34,14 @@ METHOD = Method(
     name="frl",
     title="FRL",
     reference="Mozaffari et al., FRL: Federated Rank Learning, 2021",
+    bibtex="""
+@misc{mozaffari2021frl,
+  author        = {Mozaffari, Hamid and Shejwalkar, Virat and Houmansadr, Amir},
+  title         = {{FRL}: Federated Rank Learning},
+  year          = {2021},
+  archivePrefix = {arXiv},
+  eprint        = {2110.04350}
+}""",
     formula="R⁺ = argsort Σ argsort Rₖ",
     rule=FRL,
     work=EdgePopup,

@@ -55,6 +55,16 @@ METHOD = Method(
     name="ifca",
     title="IFCA",
     reference="Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020",
+    bibtex="""
+@inproceedings{ghosh2020efficient,
+  author        = {Ghosh, Avishek and Chung, Jichan and Yin, Dong and Ramchandran, Kannan},
+  title         = {An Efficient Framework for Clustered Federated Learning},
+  booktitle     = {Advances in Neural Information Processing Systems},
+  volume        = {33},
+  year          = {2020},
+  archivePrefix = {arXiv},
+  eprint        = {2006.04088}
+}""",
     formula="qₖ = argmin_q Fₖ(w_q);  w_q⁺ = Σ aₖ wₖ over the clients with qₖ = q",
     rule=IFCA,
     defaults={"weights": ""},

@@ -6,6 +6,7 @@ it, for the same local epochs that a federated method would give it, on the same
 is its own and nothing is sent. Coefficients are 0, so that no client influences another.
 """
 
+from evenly.algorithms.e2fl import METHOD as E2FL
 from evenly.algorithms.method import Method
 from evenly.parts.work import TrainingAlone
 from evenly.records import record
@@ -27,6 +28,7 @@ METHOD = Method(
         "Mozaffari and Houmansadr, E2FL: Equal and Equitable Federated Learning, 2022, as a"
         " baseline"
     ),
+    bibtex=E2FL.bibtex,
     formula="wₖ ← wₖ − η∇Fₖ(wₖ);  nothing is shared",
     rule=LocalRule,
     work=TrainingAlone,

@@ -44,7 +44,7 @@ class Method:
     Args:
         name: Name in the notation.
         title: Name in texts and charts.
-        reference: Publication.
+        reference: Publication, in one line.
         formula: The method in one line.
         rule: Kind of rule.
         work: Kind of local training, or several kinds, of which `work_of` chooses one.
@@ -60,6 +60,7 @@ class Method:
         resolve: Completes settings that follow from other settings or from the sampling.
         combine: Combines the traces of several runs into one.
         example: Notation that works for any data. By default the name.
+        bibtex: The publication in BibTeX, or several publications. `evenly cite` prints it.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Method:
     resolve: Callable[[dict[str, Any], Select], dict[str, Any]] = lambda settings, select: settings
     combine: Callable[[Sequence[Trace]], Trace] | None = None
     example: str = ""
+    bibtex: str = ""
 
     @property
     def settings(self) -> dict[str, Setting]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from evenly.algorithms.method import Method
+from evenly.algorithms.q_fedavg import METHOD as Q_FEDAVG
 from evenly.algorithms.q_fedavg import QFedAvg, lipschitz_from_rate
 from evenly.data.splits import SPLITS
 from evenly.types import Trace
@@ -52,6 +53,7 @@ METHOD = Method(
     name="multi-q",
     title="device-specific q",
     reference="Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, Appendix F",
+    bibtex=Q_FEDAVG.bibtex,
     formula="one q-FedAvg model per q; client k keeps argmax of its validation accuracy",
     rule=QFedAvg,
     defaults={"lipschitz": None, "q": GRID},

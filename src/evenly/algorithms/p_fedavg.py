@@ -203,6 +203,14 @@ METHOD = Method(
     name="p-fedavg",
     title="p-FedAvg",
     reference="Iacob, Relative Fair Federated Learning (p-FFL), University of Cambridge, undated",
+    bibtex="""
+@misc{iacob-relative,
+  author       = {Iacob, Alexandru-Andrei},
+  title        = {Relative Fair Federated Learning},
+  howpublished = {Report, University of Cambridge},
+  year         = {n.d.},
+  note         = {Undated; its newest reference is of July 2021}
+}""",
     formula="w⁺ = Σ pᵢ w₍ᵢ₎, clients sorted by loss, p fixed (Gini, geometric, harmonic)",
     rule=PFedAvg,
 )

@@ -19,6 +19,16 @@ METHOD = Method(
     name="propfair",
     title="PropFair",
     reference="Zhang et al., Proportional Fairness in Federated Learning, TMLR 2023",
+    bibtex="""
+@article{zhang2023proportional,
+  author        = {Zhang, Guojun and Malekmohammadi, Saber and Chen, Xi and Yu, Yaoliang},
+  title         = {Proportional Fairness in Federated Learning},
+  journal       = {Transactions on Machine Learning Research},
+  year          = {2023},
+  url           = {https://openreview.net/forum?id=ryUHgEdWCQ},
+  archivePrefix = {arXiv},
+  eprint        = {2202.01666}
+}""",
     formula="clients minimise −log(M − ℓ) of each batch;  w⁺ = Σ aₖ wₖ, aₖ ∝ nₖ",
     rule=FedAvg,
     shape=NashBargaining,

@@ -71,6 +71,16 @@ METHOD = Method(
     name="q-fedavg",
     title="q-FedAvg",
     reference="Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, Algorithm 1",
+    bibtex="""
+@inproceedings{li2020fair,
+  author        = {Li, Tian and Sanjabi, Maziar and Beirami, Ahmad and Smith, Virginia},
+  title         = {Fair Resource Allocation in Federated Learning},
+  booktitle     = {International Conference on Learning Representations},
+  year          = {2020},
+  url           = {https://openreview.net/forum?id=ByexElSYDr},
+  archivePrefix = {arXiv},
+  eprint        = {1905.10497}
+}""",
     formula="aₖ = Fₖ^q / ΣF^q;  w⁺ = w + Σ aₖ vₖ / (1 + q L Σ aₖ ‖vₖ‖² / Fₖ)",
     rule=QFedAvg,
     defaults={"lipschitz": None},

@@ -7,6 +7,7 @@ at rate 1/L, and that is how it is built here: L is the inverse of the best step
 """
 
 from evenly.algorithms.method import Method
+from evenly.algorithms.q_fedavg import METHOD as Q_FEDAVG
 from evenly.algorithms.q_fedavg import QFedAvg, lipschitz_from_rate
 from evenly.parts.work import FullGradient
 
@@ -14,6 +15,7 @@ METHOD = Method(
     name="q-fedsgd",
     title="q-FedSGD",
     reference="Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, Algorithm 3",
+    bibtex=Q_FEDAVG.bibtex,
     formula="w⁺ = w − ΣFₖ^q ∇Fₖ / Σ(q Fₖ^(q−1) ‖∇Fₖ‖² + L Fₖ^q)",
     rule=QFedAvg,
     work=FullGradient,

@@ -98,6 +98,14 @@ METHOD = Method(
     name="term",
     title="TERM",
     reference="Li et al., Tilted Empirical Risk Minimization, ICLR 2021",
+    bibtex="""
+@inproceedings{li2021tilted,
+  author    = {Li, Tian and Beirami, Ahmad and Sanjabi, Maziar and Smith, Virginia},
+  title     = {Tilted Empirical Risk Minimization},
+  booktitle = {International Conference on Learning Representations},
+  year      = {2021},
+  url       = {https://openreview.net/forum?id=K5YasWXZT3O}
+}""",
     formula="aₖ ∝ nₖ exp(α Fₖ);  w⁺ = Σ aₖ wₖ",
     rule=Term,
     select=Full(),

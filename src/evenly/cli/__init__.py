@@ -13,7 +13,7 @@ import typer
 from evenly import __version__
 from evenly.cli import doctor
 from evenly.cli.audit_command import audit
-from evenly.cli.catalogue_commands import describe, list_all
+from evenly.cli.catalogue_commands import cite, describe, list_all
 from evenly.cli.data_commands import app as data_app
 from evenly.cli.experiment_commands import compare, reproduce, resume, run
 from evenly.cli.flower_commands import app as flower_app
@@ -29,7 +29,7 @@ app = Commands(
 for command in (compare, run, resume, report, export, diff, watch, reproduce, tune):
     app.command()(command)
 app.command("list")(list_all)
-for command in (describe, audit, doctor.doctor):
+for command in (describe, cite, audit, doctor.doctor):
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")

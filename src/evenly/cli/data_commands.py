@@ -22,7 +22,7 @@ from evenly.cli.terminal import Commands, plain_console, titled_table
 
 if TYPE_CHECKING:
     from evenly.data.federation import Federation
-    from evenly.datasets import DataFile, DatasetCard
+    from evenly.datasets import DatasetCard
 
 app = Commands("Show, fetch and check data sets.")
 Name = Annotated[str, typer.Argument(help="A data set; `evenly data list` shows them.")]
@@ -37,7 +37,7 @@ def list_all(plugin: Plugins = None) -> None:
         f"data sets; files are looked for in {data_folder()}", "name", "title", "papers", "files"
     )
     for card in DATASETS.values():
-        table.add_row(card.name, card.title, ", ".join(card.papers), file_state(card))
+        table.add_row(card.name, card.title, ", ".join(card.papers), card.state)
     Console().print(table)
 
 
@@ -54,24 +54,15 @@ def describe(
     """Describe one data set: provenance, licence and files. If its files are here, also its clients
     and groups.
     """
+    from evenly.catalogue import dataset_facts
     from evenly.datasets.load import load
     from evenly.notation import parse_one
 
     part = parse_one(name, "data set")
     card, console, plain = _card(part.name), Console(), plain_console()
-    console.print(f"[bold]{card.name}[/bold]: {card.title}", highlight=False)
-    facts = {
-        "papers": ", ".join(card.papers),
-        "from": card.provenance,
-        "licence": card.licence,
-        "cite": card.citation,
-    }
-    for topic, text in facts.items():
-        plain.print(f"  {topic}: {text or 'not given'}")
-    for note in card.notes:
-        plain.print(f"  note: {note}")
-    plain.print(f"  files: {file_state(card)}")
-    if file_state(card) in ("here", "none needed"):
+    for fact in dataset_facts(card):
+        plain.print(fact)
+    if card.state in ("here", "none needed"):
         federation = load({"name": part.name, **part.settings}, split_seed=0)
         console.print(_clients_table(federation))
         if coverage := _coverage(federation, card, part.settings):
@@ -118,7 +109,7 @@ def check(
 
     cards = [_card(name)] if name else [card for card in DATASETS.values() if card.layouts]
     for card in cards:
-        files = _present(card)
+        files = card.present
         for file in files:
             check_file(file)
         Console().print(
@@ -134,22 +125,6 @@ def _card(name: str) -> "DatasetCard":
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
     return DATASETS[name]
-
-
-def _present(card: "DatasetCard") -> "tuple[DataFile, ...]":
-    """Return the files of the first complete layout."""
-    from evenly.datasets.files import complete
-
-    return next((layout for layout in card.layouts if complete(layout)), ())
-
-
-def file_state(card: "DatasetCard") -> str:
-    """Return whether the files of a data set are here, or how to get them."""
-    if not card.layouts:
-        return "none needed"
-    if _present(card):
-        return "here"
-    return "fetch" if all(file.urls and file.contents for file in card.files) else "by hand"
 
 
 def _clients_table(federation: "Federation") -> Table:

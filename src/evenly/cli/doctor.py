@@ -5,6 +5,7 @@ training gives the right result.
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping
 from importlib import metadata
@@ -67,7 +68,12 @@ def _packages(facts: dict[str, Any]) -> dict[str, list[str]]:
     required = ", ".join(
         f"{name} {version or 'not installed'}" for name, version in facts["versions"].items()
     )
-    return {"versions": [required], "optional packages": installed + missing}
+    tested = ", ".join(f"{name} {_range(versions)}" for name, versions in facts["tested"].items())
+    return {
+        "versions": [required],
+        f"versions that evenly {evenly.__version__} was tested with": [tested],
+        "optional packages": installed + missing,
+    }
 
 
 def _machine(facts: dict[str, Any]) -> dict[str, list[str]]:
@@ -115,10 +121,17 @@ def _size(number: int | None) -> str:
 
 # The facts that `evenly doctor` collects, and how it judges them
 
-REQUIRED = (
-    "jax", "jaxlib", "numpy", "optax", "equinox", "pandas", "pyarrow", "altair",
-    "vl-convert-python", "typer", "rich", "pydantic", "optuna",
-)  # fmt: skip
+# Minor versions that this version of evenly was tested with, from the oldest to the newest: those
+# of constraints.txt, every version of Python that the tests install, and JAX 0.11 on GPUs.
+TESTED: dict[str, tuple[str, ...]] = {
+    "python": ("3.11", "3.12", "3.13"),
+    "jax": ("0.10", "0.11"), "jaxlib": ("0.10", "0.11"), "numpy": ("2.4",), "scipy": ("1.17",),
+    "optax": ("0.2",), "equinox": ("0.13",), "pandas": ("3.1",), "pyarrow": ("26.0",),
+    "altair": ("6.3",), "vl-convert-python": ("1.9",), "jinja2": ("3.1",), "markupsafe": ("3.0",),
+    "typer": ("0.20",), "rich": ("14.3",), "pydantic": ("2.14",), "optuna": ("5.0",),
+    "flwr": ("1.41",), "torch": ("2.13",), "ray": ("2.55",), "tensorboardX": ("2.6",),
+    "mlflow-skinny": ("3.17",), "wandb": ("0.31",), "mkdocs-material": ("9.8",),
+}  # fmt: skip
 OPTIONAL = {  # distribution: what it enables, and how to install it
     "flwr": ("federations of real clients with Flower", "pip install 'evenly[flower]'"),
     "torch": ("clients that train with PyTorch", "pip install 'evenly[torch]'"),
@@ -128,7 +141,7 @@ OPTIONAL = {  # distribution: what it enables, and how to install it
     "wandb": ("logging to Weights & Biases", "pip install 'evenly[logging]'"),
     "mkdocs-material": ("building the documentation", "pip install 'evenly[docs]'"),
 }
-SUPPORTED = ("0.10", "0.11")  # minor versions of JAX that evenly is tested with
+REQUIRED = tuple(name for name in TESTED if name != "python" and name not in OPTIONAL)
 
 # Euclidean norm of the model after five rounds of q-FedAvg, computed by a NumPy implementation in
 # float64 (a test repeats it).
@@ -202,11 +215,10 @@ def data_sets() -> dict[str, Any]:
     """Return the data folder and, for every data set, whether its files are here or how to get
     them.
     """
-    from evenly.cli.data_commands import file_state
     from evenly.datasets import DATASETS, data_folder
 
     commands = {"fetch": "evenly data fetch", "by hand": "evenly data describe"}
-    states = {name: file_state(card) for name, card in DATASETS.items()}
+    states = {name: card.state for name, card in DATASETS.items()}
     sets = [
         {"name": n, "files": state, "get": f"{commands[state]} {n}" if state in commands else None}
         for n, state in states.items()
@@ -258,7 +270,9 @@ def findings(facts: dict[str, Any], environment: Mapping[str, str] = os.environ)
         if versions[name] is None
     ]
     warnings: list[str] = []
-    _judge_jax(versions["jax"], versions["jaxlib"], problems, warnings)
+    problems += _jax_problems(versions["jax"], versions["jaxlib"])
+    optional = {one["name"]: one["version"] for one in facts["optional"]}
+    warnings += _untested({**versions, **optional})
     if facts["nvidia"] and all(device["platform"] == "cpu" for device in facts["devices"]):
         warnings.append(
             "There is an NVIDIA GPU, but JAX uses the CPU only. Run `pip install 'jax[cuda13]'` to"
@@ -280,31 +294,51 @@ def findings(facts: dict[str, Any], environment: Mapping[str, str] = os.environ)
     return Checkup(problems, warnings)
 
 
-def _judge_jax(
-    jax: str | None, jaxlib: str | None, problems: list[str], warnings: list[str]
-) -> None:
-    """Check that JAX is new enough, tested, and fits its library."""
-    if not jax:
-        return
-    if _minor(jax) < _minor(SUPPORTED[0]):
+def _jax_problems(jax: str | None, jaxlib: str | None) -> list[str]:
+    """Return what is wrong with JAX: too old for evenly, or not of the same version as its
+    library.
+    """
+    problems = []
+    if jax and _minor(jax) < _minor(TESTED["jax"][0]):
         problems.append(
-            f"jax {jax} is too old: evenly needs {' or '.join(SUPPORTED)}. Run `pip install"
+            f"jax {jax} is too old: evenly needs {' or '.join(TESTED['jax'])}. Run `pip install"
             " --upgrade jax`."
         )
-    elif _minor(jax) not in map(_minor, SUPPORTED):
-        warnings.append(
-            f"jax {jax} is newer than evenly was tested with ({' and '.join(SUPPORTED)})."
-        )
-    if jaxlib and _minor(jax) != _minor(jaxlib):
+    if jax and jaxlib and _minor(jax) != _minor(jaxlib):
         problems.append(
             f"jax {jax} and jaxlib {jaxlib} do not belong together. Run `pip install --upgrade jax"
             " jaxlib`."
         )
+    return problems
+
+
+def _untested(versions: Mapping[str, str | None]) -> list[str]:
+    """Return one warning about packages that are newer than the tested versions, and one about
+    older ones. A JAX that is too old is a problem, not a warning.
+    """
+    newer, older = [], []
+    for name, tested in TESTED.items():
+        version = versions.get(name)
+        words = f"{name} {version} (tested: {_range(tested)})"
+        if version and _minor(version) > _minor(tested[-1]):
+            newer.append(words)
+        elif version and _minor(version) < _minor(tested[0]) and "jax" not in name:
+            older.append(words)
+    advice = "If something fails, install the tested versions."
+    return [
+        f"{kind} than evenly {evenly.__version__} was tested with: {', '.join(found)}. {advice}"
+        for kind, found in (("Newer", newer), ("Older", older))
+        if found
+    ]
+
+
+def _range(tested: tuple[str, ...]) -> str:
+    return tested[0] if len(tested) == 1 else f"{tested[0]} to {tested[-1]}"
 
 
 def _minor(version: str) -> tuple[int, ...]:
     """Return major and minor version as numbers."""
-    return tuple(int(part) for part in version.split(".")[:2])
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def jax_failure() -> str | None:
@@ -328,12 +362,14 @@ def examine() -> dict[str, Any]:
         )
         return {
             "versions": versions(),
+            "tested": TESTED,
             "optional": optional_packages(),
             "problems": [problem],
             "warnings": [],
         }
     facts: dict[str, Any] = {
         "versions": versions(),
+        "tested": TESTED,
         "optional": optional_packages(),
         "system": {
             "platform": platform.platform(),

@@ -4,7 +4,6 @@ This module imports most of the library. Commands import it when they run, so th
 starts quickly.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from evenly.algorithms import METHODS, Method, settings_of
-from evenly.algorithms.method import Setting
+from evenly.algorithms import METHODS
+from evenly.catalogue import reveals
 from evenly.cli.terminal import titled_table
 from evenly.data.columns import Fact, column_facts
 from evenly.data.federation import Federation
@@ -33,9 +32,7 @@ from evenly.report import values as results
 from evenly.report.setup_sections import WHO, paper_figures
 from evenly.report.setup_sections import metric_title as title_of
 from evenly.report.summary import main_table, table_title, warning_sentences, whom_sentences
-from evenly.report.trust_sections import WORDS
 from evenly.report.values import spread_words
-from evenly.types import Algorithm, Select
 
 TOP = 5  # methods in the table of a study
 # the report's folder and --json have every figure
@@ -247,7 +244,7 @@ def duration(seconds: float) -> str:
     return f"{max(1, round(seconds))} seconds"
 
 
-# Methods and their parts, for `evenly list` and `evenly describe`
+# Methods, for `evenly list`
 
 
 def methods_table() -> Table:
@@ -257,81 +254,4 @@ def methods_table() -> Table:
     )
     for method in METHODS.values():
         table.add_row(method.name, method.title, reveals(method), method.reference)
-    return table
-
-
-def reveals(method: Method, select: Select | None = None) -> str:
-    """Return the information that clients reveal besides their update, with the method's own
-    sampling or with another one. What only the sampling needs is sent once.
-    """
-    algorithm = _algorithm(method, select)
-    each = _needs(algorithm)
-    once = [f"{need} (once)" for need in sorted(algorithm.select.needs - each)]
-    return ", ".join([*sorted(each), *once]) or "nothing"
-
-
-def meanings(revealed: str) -> list[str]:
-    """Return what the names in a list of revealed information mean, in the words of the report."""
-    return [
-        f"  {name} – {words}"
-        for name, words in WORDS.items()
-        if re.search(rf"\b{name}\b", revealed)
-    ]
-
-
-def _algorithm(method: Method, select: Select | None = None) -> Algorithm:
-    first = {
-        name: values[0] for name, values in method.defaults.items() if isinstance(values, list)
-    }
-    return method.build(first, select=select)
-
-
-def _needs(algorithm: Algorithm) -> frozenset[str]:
-    return algorithm.rule.needs - {"chance"}  # drawn by the server, so clients do not reveal it
-
-
-def sampling_reveals(select: Select) -> str:
-    """Return the information about clients that the server needs to sample them. Clients send it
-    once.
-    """
-    return ", ".join(f"{need} (once)" for need in sorted(select.needs)) or "nothing"
-
-
-def trial(method: Method) -> str:
-    """Return a command that compares the method with FedAvg, on data with groups if the method
-    needs them.
-    """
-    groups = {"table", "valid_table", "cell_loss", "unprivileged"} & _needs(_algorithm(method))
-    edges = "--model 'mlp(bias=false)' " if method.network else ""
-    methods = f"'fedavg,{method.example}'" if method.example else f"fedavg,{method.name}"
-    methods = method.name if method.name == "fedavg" else methods  # a method cannot occur twice
-    return (
-        f"evenly compare {'--data synthetic-census ' if groups else ''}{edges}--algorithms"
-        f" {methods}"
-    )
-
-
-def settings_table(method: Method) -> Table:
-    """Return the settings of a method."""
-    return _settings(
-        "settings",
-        [
-            (s, "auto" if s.default in (None, "") else str(s.default))
-            for s in method.settings.values()
-        ],
-    )
-
-
-def part_table(name: str, part: type) -> Table:
-    """Return the settings of a part of methods, such as a sampling."""
-    return _settings(
-        f"settings of {name}",
-        [(setting, str(setting.default)) for setting in settings_of(part, "select")],
-    )
-
-
-def _settings(title: str, settings: Sequence[tuple[Setting, str]]) -> Table:
-    table = titled_table(title, "name", "default", "meaning")
-    for setting, default in settings:
-        table.add_row(setting.name, default, setting.doc)
     return table

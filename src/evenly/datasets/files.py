@@ -311,3 +311,19 @@ class DatasetCard:
     def files(self) -> Layout:
         """The files that `evenly data fetch` downloads, or that the user has to provide."""
         return fetchable(self.layouts) if self.layouts else ()
+
+    @property
+    def present(self) -> Layout:
+        """The files of the first complete layout, if any."""
+        return next((layout for layout in self.layouts if complete(layout)), ())
+
+    @property
+    def state(self) -> str:
+        """Whether the files are here, or how to get them: "here", "none needed", "fetch" or "by
+        hand".
+        """
+        if not self.layouts:
+            return "none needed"
+        if self.present:
+            return "here"
+        return "fetch" if all(file.urls and file.contents for file in self.files) else "by hand"
