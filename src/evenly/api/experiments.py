@@ -96,6 +96,7 @@ def compare(
         split: Column that holds "train", "valid", "test" or "central" for each row. By default rows
             are split at random.
         client_group: Column that names the group of each client.
+        name: Name of a DataFrame in tables and reports.
         rounds: Number of communication rounds.
         seeds: Number of seeds, or a list of them. Each draws new splits, cohorts and batches.
         model: Name of a model, such as ``"mlp(hidden=[64])"``, or a model of `evenly.models`. By

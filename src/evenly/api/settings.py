@@ -39,6 +39,7 @@ class ColumnSettings(NamedTuple):
     drop: str | Sequence[str] | None = None
     split: str | None = None
     client_group: str | None = None
+    name: str = "table"
 
 
 class TrainingSettings(NamedTuple):
@@ -146,7 +147,8 @@ def source_of(data: Any, columns: ColumnSettings) -> tuple[dict[str, Any], Any]:
         frame, reference = as_pandas(data), reference_of(data)
         source = table_source(frame, **_columns(columns))
         return source | ({REFERENCE: reference} if reference else {}), frame
-    names = [name for name, value in columns._asdict().items() if value is not None]
+    defaults = ColumnSettings()._asdict()
+    names = [name for name, value in columns._asdict().items() if value != defaults[name]]
     if names:
         raise ValueError(
             f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} for a table, but the data"

@@ -15,6 +15,7 @@ from evenly.cli.options import (
     LogTo,
     OutputOptions,
     Plugins,
+    RowColumns,
     ShortOptions,
     TableColumns,
     TrainingOptions,
@@ -47,6 +48,7 @@ def compare(
         typer.Option(help="Rounds between evaluations. With 0, about fifty evaluations in all."),
     ] = 0,
     columns: TableColumns,
+    rows: RowColumns,
     plugin: Plugins = None,
     log: LogTo = None,
     output: OutputOptions,
@@ -64,7 +66,7 @@ def compare(
         "dropout": dropout,
         "evaluate_every": evaluate_every,
     }
-    plan = plan_comparison(data_source(data, columns), algorithms, settings, plugin or ())
+    plan = plan_comparison(data_source(data, columns, rows), algorithms, settings, plugin or ())
     options = RunOptions(output.out, output.force, Execution(loggers=checked_loggers(log)))
     result = run_experiment(plan, RunRecord(command=this_command()), options)
     show_result(result, as_json=output.as_json)

@@ -21,7 +21,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from evenly.cli.options import TableColumns
+from evenly.cli.options import TableColumns, refuse_without_table
 from evenly.cli.terminal import Commands, plain_console, this_command
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def new(
 
     facts, sensitive = [], []
     if data is None:
-        columns.refuse_without_table("--data is not given")
+        refuse_without_table(columns, "--data is not given")
         files = write_synthetic_app(folder, method=method or "", rounds=rounds)
     else:
         from evenly.cli.terminal_tables import facts_of

@@ -70,14 +70,19 @@ class TableColumns(NamedTuple):
         typer.Option(help="Columns to exclude, separated by commas, such as ids and dates."),
     ] = None
 
-    def refuse_without_table(self, reason: str) -> None:
-        """Raise a ValueError if a column is given although there is no table."""
-        if names := [f"--{name}" for name, value in self._asdict().items() if value]:
-            words = (
-                f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} for a table of"
-                " your own"
-            )
-            raise ValueError(f"{words}, but {reason}. Pass a .csv or .parquet file with --data.")
+
+class RowColumns(NamedTuple):
+    """Further columns of the user's own table: options of compare and tune."""
+
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with train, valid, test or central; by default rows are split at random."
+        ),
+    ] = None
+    client_group: Annotated[
+        str | None, typer.Option(help="Column that names the group of each client.")
+    ] = None
 
 
 class TrainingOptions(NamedTuple):
@@ -241,7 +246,7 @@ def plugin_records(paths: list[Path] | None) -> tuple[dict[str, str], ...]:
     return load_files(paths or ())
 
 
-def data_source(data: str, columns: TableColumns) -> dict[str, Any]:
+def data_source(data: str, columns: TableColumns, rows: RowColumns) -> dict[str, Any]:
     """Return a plan's `data`: a data set with its settings, or the user's own table with the
     meaning of its columns.
     """
@@ -249,10 +254,22 @@ def data_source(data: str, columns: TableColumns) -> dict[str, Any]:
     from evenly.notation import parse_one
 
     if is_table(data):
-        return table_source(data, **columns._asdict())
-    columns.refuse_without_table(f"--data is {data!r}")
+        return table_source(data, **columns._asdict(), **rows._asdict())
+    for own in (columns, rows):
+        refuse_without_table(own, f"--data is {data!r}")
     part = parse_one(data, "data set")
     return {"name": part.name, **part.settings}
+
+
+def refuse_without_table(columns: "TableColumns | RowColumns", reason: str) -> None:
+    """Raise a ValueError if a column is given although there is no table."""
+    given = [name for name, value in columns._asdict().items() if value]
+    if names := [f"--{name.replace('_', '-')}" for name in given]:
+        be = "is" if len(names) == 1 else "are"
+        raise ValueError(
+            f"{' and '.join(names)} {be} for a table of your own, but {reason}. Pass a .csv or"
+            " .parquet file with --data."
+        )
 
 
 def seed_range(count: int) -> tuple[int, ...]:

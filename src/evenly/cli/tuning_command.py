@@ -13,6 +13,7 @@ from evenly.cli.options import (
     Data,
     OutputOptions,
     Plugins,
+    RowColumns,
     TableColumns,
     TrainingOptions,
     data_source,
@@ -110,6 +111,7 @@ def tune(
     search: SearchOptions,
     training: TrainingOptions,
     columns: TableColumns,
+    rows: RowColumns,
     plugin: Plugins = None,
     output: OutputOptions,
 ) -> None:
@@ -125,7 +127,7 @@ def tune(
 
     plan, number = plan_tuning(
         method or Q_METHOD,
-        data_source(data, columns),
+        data_source(data, columns, rows),
         seeds=training.seeds,
         training={"learning_rate": training.learning_rate, "batch_size": training.batch_size},
         plugins=plugin_records(plugin),

@@ -168,11 +168,13 @@ def table_source(
     drop: str | Sequence[str] | None = None,
     split: str | None = None,
     client_group: str | None = None,
+    name: str = "table",
 ) -> dict[str, Any]:
     """Return a plan's `data` for the user's own table, a file or a pandas table. Its content is
     hashed, so that results never mix two versions of it.
 
     `sensitive`, `features` and `drop` are lists of columns, or text with commas between them.
+    `name` is that of a pandas table in results; a file has a name.
     """
     in_file = isinstance(table, str | Path)
     if in_file and not Path(table).is_file():
@@ -181,13 +183,13 @@ def table_source(
             " name of a data set."
         )
     if client is None or label is None:
-        name = Path(table).name if in_file else "the table"
+        what = Path(table).name if in_file else "the table"
         raise ValueError(
-            f"A table needs client and label: the columns of {name} that name the client and the"
+            f"A table needs client and label: the columns of {what} that name the client and the"
             " label (--client and --label on the command line)."
         )
     columns = column_names(sensitive)
-    data: dict[str, Any] = {"path": str(Path(table))} if in_file else {"frame": "table"}
+    data: dict[str, Any] = {"path": str(Path(table))} if in_file else {"frame": name}
     data["sha256"] = digest_of(Path(table)) if in_file else table_digest(table)
     data |= {"client": client, "label": label, "sensitive": columns}
     # Options that are not given have no key, so that results of earlier plans are still found.

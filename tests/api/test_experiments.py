@@ -1,0 +1,125 @@
+"""`evenly.run`, `reproduce`, `tune` and `load_results` beside the command line."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import evenly
+from tests.api.patients import COLUMNS, patients
+
+EXPERIMENT = """
+title = "A try"
+methods = ["fedavg", "q-fedavg(q=1)"]
+rounds = 3
+seeds = 2
+[data]
+name = "synthetic"
+clients = 5
+"""
+
+
+def command(*words: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "evenly", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def same_rows(first: Path, second: Path) -> None:
+    assert (first / "results.csv").read_text() == (second / "results.csv").read_text()
+
+
+def test_a_file_and_a_dict_and_the_command_line_run_the_same(tmp_path: Path):
+    import tomllib
+
+    (tmp_path / "mine.toml").write_text(EXPERIMENT)
+    from_file = evenly.run(tmp_path / "mine.toml", out=tmp_path / "python", progress=False)
+    from_dict = evenly.run(tomllib.loads(EXPERIMENT), progress=False)
+    command("run", tmp_path / "mine.toml", "--out", tmp_path / "command")
+    same_rows(tmp_path / "python", tmp_path / "command")
+    assert isinstance(from_dict, evenly.Results)
+    pd.testing.assert_frame_equal(from_file.table(), from_dict.table())
+    with pytest.raises(ValueError, match="The experiment: There is no key 'rouns'"):
+        evenly.run({**tomllib.loads(EXPERIMENT), "rouns": 3})
+
+
+def test_an_experiment_of_a_paper_is_reproduced_as_by_the_command(tmp_path: Path):
+    short = {"quick": True, "seeds": 1, "rounds": 2}
+    results = evenly.reproduce("qffl/synthetic", out=tmp_path / "python", progress=False, **short)
+    command(
+        "reproduce", "qffl/synthetic", "--quick", "--seeds", 1, "--rounds", 2, "--out",
+        tmp_path / "command",
+    )  # fmt: skip
+    same_rows(tmp_path / "python", tmp_path / "command")
+    assert isinstance(results, evenly.Results)
+    paper = results.paper()
+    assert {"average", "variance"} <= set(paper["metric"])
+    np.testing.assert_allclose(paper["difference"], paper["ours"] - paper["paper"])
+    with pytest.raises(ValueError, match="no experiment 'qffl/synthetc'"):
+        evenly.reproduce("qffl/synthetc")
+
+
+@pytest.mark.data
+def test_a_study_has_its_partitions(tmp_path: Path):
+    results = evenly.reproduce(
+        "thesis/compas-dirichlet", quick=True, seeds=1, rounds=1, out=tmp_path, progress=False
+    )
+    assert isinstance(results, evenly.StudyResults)
+    assert len(results) == len(results.partitions) >= 1
+    first = results[results.partitions[0]]
+    assert isinstance(first, evenly.Results)
+    assert len(results.table()) > 0
+    again = evenly.load_results(tmp_path)
+    assert isinstance(again, evenly.StudyResults)
+    assert again.rows == results.rows
+    assert repr(results).startswith("StudyResults of thesis/compas-dirichlet: ")
+    with pytest.raises(ValueError, match="no partition 'x'"):
+        results["x"]
+
+
+def test_a_search_gives_the_same_as_the_command(tmp_path: Path):
+    patients().to_csv(tmp_path / "patients.csv", index=False)
+    method = "q-fedavg(q=[1, 5])"
+    found = evenly.tune(
+        tmp_path / "patients.csv", method, **COLUMNS, rounds=3, seeds=2, out=tmp_path / "python",
+        progress=False,
+    )  # fmt: skip
+    command(
+        "tune", "--data", tmp_path / "patients.csv", "--client", "hospital", "--label",
+        "readmitted", "--sensitive", "sex", "--drop", "id", "--method", method, "--rounds", 3,
+        "--seeds", 2, "--out", tmp_path / "command",
+    )  # fmt: skip
+    for name in ("tuning.csv", "chosen/results.csv"):
+        texts = [(tmp_path / folder / name).read_text() for folder in ("python", "command")]
+        assert texts[0] == texts[1], name
+    table = found.table()
+    assert len(table) == 3
+    assert table[table["chosen"]]["method"].tolist() == [found.best]
+    assert found.best in found.results
+    assert found.results.model(found.best).predict(patients().head(2)).shape == (2,)
+
+
+def test_a_search_over_a_table_in_memory_with_a_model_of_ones_own():
+    task = evenly.models.Logistic(features=4)
+    found = evenly.tune(
+        patients(), "q-fedavg(q=[1, 5])", **COLUMNS, rounds=3, seeds=[4, 5], model=task,
+        objectives=["worst10", "eod_abs"], progress=False,
+    )  # fmt: skip
+    assert len(found) == 2
+    assert found.results.seeds == [4, 5]
+    assert "Search of 2 settings" in repr(found)
+    assert "<table" in found._repr_html_()
+    assert found.plot().to_dict()["title"]
+
+
+def test_a_folder_that_holds_no_results(tmp_path: Path):
+    with pytest.raises(ValueError, match="holds no results of evenly"):
+        evenly.load_results(tmp_path)

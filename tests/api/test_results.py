@@ -1,0 +1,177 @@
+"""`Results`: tables, charts, files, models, and how they are shown."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import evenly
+from evenly.experiment.comparison import final_spreads
+from tests.api.patients import COLUMNS, patients
+
+
+@pytest.fixture(scope="module")
+def results() -> evenly.Results:
+    return evenly.compare(
+        patients(), ["fedavg", "q-fedavg(q=[1, 5])"], **COLUMNS, rounds=6, seeds=3, progress=False,
+        evaluate_every=2, name="patients",
+    )  # fmt: skip
+
+
+def test_a_table_has_means_and_intervals(results: evenly.Results):
+    table = results.table(["average", "worst10", "eod_abs"])
+    assert table.index.tolist() == results.methods
+    for method in results.methods:
+        spreads = final_spreads(results.comparison, method, "test")
+        for name in ("average", "worst10", "eod_abs"):
+            own = spreads[name]
+            expected = [own.mean, own.mean - own.half_width, own.mean + own.half_width]
+            found = table.loc[method, [name, f"{name}_low", f"{name}_high"]]
+            np.testing.assert_allclose(found.to_numpy(float), expected)
+    assert list(results.table("average", intervals=False).columns) == ["average"]
+    assert results.table().shape == (3, 12)
+    assert not results.table("average", split="valid").equals(results.table("average"))
+
+
+def test_a_tidy_table_is_results_csv(results: evenly.Results):
+    table = results.table(tidy=True)
+    assert len(table) == len(results.rows)
+    assert set(table["level"]) == {"model", "client", "group"}
+    last = table[(table["round"] == 6) & (table["split"] == "test") & (table["level"] == "model")]
+    one = last[(last["metric"] == "average") & (last["label"] == "fedavg")]["value"].mean()
+    assert one == pytest.approx(results.table("average").loc["fedavg", "average"])
+
+
+def test_clients_and_groups_have_a_row_each(results: evenly.Results):
+    clients = results.clients()
+    assert len(clients) == 3 * 4
+    share = clients.groupby("method")["weight_share"].sum()
+    np.testing.assert_allclose(share, 1)
+    assert (clients["low"] <= clients["accuracy"]).all()
+    groups = results.groups()
+    assert set(groups["group"]) == {"female", "male"}
+    assert groups.groupby("method")["unprivileged"].sum().tolist() == [1, 1, 1]
+    assert groups["accuracy"].between(groups["accuracy_low"], groups["accuracy_high"]).all()
+
+
+def test_history_has_a_row_for_each_evaluation(results: evenly.Results):
+    history = results.history()
+    assert len(history) == 3 * 3 * 4
+    assert sorted(set(history["round"])) == [0, 2, 4, 6]
+    last = history[history["round"] == 6].groupby("method")["average"].mean()
+    expected = results.table("average")["average"]
+    np.testing.assert_allclose(last[expected.index], expected)
+
+
+def test_the_best_is_chosen_on_validation_rows(results: evenly.Results):
+    table = results.table("worst10", split="valid")["worst10"]
+    assert table[results.best()] == table.max()
+    least = results.table("eod_abs", split="valid")["eod_abs"]
+    assert least[results.best("eod_abs")] == least.min()
+    with pytest.raises(ValueError, match="no metric 'worst'"):
+        results.best("worst")
+    with pytest.raises(ValueError, match="Neither a higher nor a lower eod is better"):
+        results.best("eod")
+
+
+def test_results_are_a_collection_of_methods(results: evenly.Results):
+    assert len(results) == 3
+    assert list(results) == results.methods == ["fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)"]
+    assert "fedavg" in results
+    assert results["fedavg"].methods == ["fedavg"]
+    assert results[-1].methods == ["q-fedavg(q=5)"]
+    assert results[["q-fedavg(q=5)", "fedavg"]].methods == ["q-fedavg(q=5)", "fedavg"]
+    with pytest.raises(ValueError, match=r"no method 'fedagv' in these results"):
+        results["fedagv"]
+
+
+@pytest.mark.parametrize("kind", ["clients", "front", "history", "groups", "influence"])
+def test_charts_stand_alone(results: evenly.Results, kind: str):
+    chart = results.plot(kind)
+    spec = chart.to_dict()
+    assert spec["title"]
+    assert isinstance(spec["width"], int)
+    text = str(spec)
+    assert all(method in text for method in results.methods)
+
+
+def test_charts_of_other_metrics_and_unknown_ones(results: evenly.Results):
+    assert "Worst 10 %" in str(results.plot("history", metric="worst10").to_dict())
+    assert "selection" in str(results.plot("groups", metric="selection_rate").to_dict()).lower()
+    for kind, metric in (("history", "eod"), ("groups", "average"), ("front", "nothing")):
+        with pytest.raises(ValueError, match=f"There is no .* '{metric}'"):
+            results.plot(kind, metric=metric)
+    with pytest.raises(ValueError, match="no chart 'bars'"):
+        results.plot("bars")
+
+
+def test_files(results: evenly.Results, tmp_path: Path):
+    text = results.latex(["average", "worst10"])
+    assert text.count(r" \\") == 4
+    assert "q-fedavg(q=1)" in text
+    page = results.report(tmp_path / "report.html").read_text()
+    assert "<title>" in page
+    assert "North" in page
+
+
+def test_a_model_predicts_the_labels_of_new_rows(results: evenly.Results):
+    rows = patients(seed=7).drop(columns="readmitted")
+    for seed in results.seeds:
+        predicted = results.model("fedavg", seed=seed).predict(rows)
+        assert set(predicted) <= {"no", "yes"}
+    with pytest.raises(ValueError, match="no run with seed 9"):
+        results.model("fedavg", seed=9)
+    with pytest.raises(ValueError, match="These results have 3 methods"):
+        results.model()
+
+
+def test_one_of_several_models(tmp_path: Path):
+    options = {"rounds": 3, "seeds": 1, "progress": False, "model": "mlp(hidden=[4])"}
+    for out in (None, tmp_path / "out"):
+        results = evenly.compare("synthetic(clients=6)", "ifca(groups=2)", out=out, **options)
+        with pytest.raises(ValueError, match="has 2 models"):
+            results.model()
+        rows = results.federation.x[:3]
+        assert results.model(number=1).predict(rows).shape == (3,)
+        with pytest.raises(ValueError, match="number must be from 0 to 1, got 2"):
+            results.model(number=2)
+
+
+def test_results_print_a_short_table(results: evenly.Results):
+    text = repr(results)
+    assert text.startswith("Results on patients (4 clients): 6 rounds, 3 seeds\n")
+    assert len(text.splitlines()) == 6
+    page = results._repr_html_()
+    assert page.count("<tr>") == 4
+    assert "font-weight:bold" in page
+    assert "worst" in page
+
+
+def test_traces_know_whose_they_are(results: evenly.Results):
+    first, *_ = results.traces("q-fedavg(q=1)")
+    assert repr(first) == (
+        "Trace of q-fedavg(q=1): 6 rounds, 4 evaluations of 4 clients, 2 groups of people"
+    )
+    assert first.clients == results.federation.names
+    assert first.groups == ("female", "male")
+    assert first.returned is not None
+    assert first.returned.all()
+
+
+def test_a_federation_prints_what_it_holds(results: evenly.Results):
+    text = repr(results.federation)
+    assert text.startswith("Federation 'patients': 4 clients; 400 rows (")
+    assert text.endswith("labels 'no', 'yes'; groups 'female', 'male'")
+
+
+def test_a_central_test_set_has_its_own_column():
+    table = patients()
+    table["part"] = np.where(np.arange(len(table)) % 4 == 0, "central", "train")
+    results = evenly.compare(
+        table, "fedavg", **COLUMNS, split="part", rounds=2, seeds=2, progress=False
+    )
+    assert "central" in results.table().columns
+    assert isinstance(results.groups("central"), pd.DataFrame)
+    with pytest.raises(ValueError, match="belongs to no client"):
+        results.clients("central")
