@@ -11,6 +11,7 @@ import pytest
 
 from evenly.algorithms import METHODS
 from evenly.metrics import EVERY_METRIC
+from tools import formulas
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -58,6 +59,11 @@ def test_every_method_has_a_page_that_names_its_settings_and_departures(method: 
 def test_every_page_of_a_method_belongs_to_one():
     pages = {path.stem for path in (DOCS / "algorithms").glob("*.md")} - {"index"}
     assert pages == set(METHODS)
+
+
+def test_formulas_and_papers_belong_to_methods_and_metrics():
+    assert {*formulas.METHODS, *formulas.PAPERS} <= set(METHODS)
+    assert set(formulas.METRICS) <= set(EVERY_METRIC)
 
 
 def test_every_metric_is_explained():
