@@ -213,10 +213,10 @@ def options(defaults: dict[str, float]) -> str:
 def metrics_part() -> str:
     """Return tables of all metrics, each followed by descriptions."""
     parts = {
-        "Clients": METRICS,
-        "Groups": GROUP_METRICS,
-        "Groups of clients": EQUITY_METRICS,
-        "Runs": RUN_METRICS,
+        "Client metrics": METRICS,
+        "Group metrics": GROUP_METRICS,
+        "Metrics of groups of clients": EQUITY_METRICS,
+        "Run metrics": RUN_METRICS,
     }
     return "\n\n".join(
         text for name, metrics in parts.items() for text in (f"## {name}", described(metrics))
