@@ -47,3 +47,15 @@ def listed(parts: Iterable[str]) -> str:
     """
     *others, last = parts
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def folded(text: str) -> str:
+    """Return Markdown with its paragraphs and list items in lines of at most 100 columns. Tables,
+    code, pictures and headings stay as they are.
+    """
+    return "\n".join(
+        line
+        if len(line) <= WIDTH or line.startswith(("|", "    ", "!", "#"))
+        else wrapped(line, "  " if line.startswith("- ") else "")
+        for line in text.splitlines()
+    )
