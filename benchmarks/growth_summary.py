@@ -21,7 +21,7 @@ TITLES = {
 DRAWN = {
     "cohort": {"cohort": "Time of a round by clients per round; dashed: proportional growth"},
     "clients": {
-        "clients": "Time of a round with 1,000 clients by registered clients; dashed: constant",
+        "clients": "Time of a round of 1,000 clients, by registered clients; dashed: constant",
         "memory": "Peak memory by registered clients; dashed: limit",
     },
     "model": {"model": "Time of a step by parameters; dashed: proportional growth"},

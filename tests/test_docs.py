@@ -71,6 +71,11 @@ def test_every_metric_is_explained():
     assert all(f"- `{metric}`: " in text for metric in EVERY_METRIC)
 
 
+def test_no_two_metrics_have_the_same_meaning():
+    meanings = [metric.doc for metric in EVERY_METRIC.values()]
+    assert len(set(meanings)) == len(meanings)
+
+
 def test_every_decision_is_listed():
     listed = set(LINK.findall((DOCS / "decisions" / "index.md").read_text()))
     assert listed == {path.name for path in (DOCS / "decisions").glob("*.md")} - {"index.md"}

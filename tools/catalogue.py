@@ -48,6 +48,7 @@ REVEALED = {
 OF_GROUPS = {"table", "valid_table", "cell_loss", "unprivileged"}
 # cases in which every metric is undefined, or none
 EMPTY = {"never", "there are no clients", "there are no rows", "no client has rows"}
+LONG, BREAK = 70, " \\\n      "  # letters of a command after which it goes on in a second line
 # the server draws the one and computes the other from updates
 UNSENT = {"chance", "gram"}
 
@@ -124,7 +125,8 @@ def command(method: Method) -> str:
     wanted = method.name if method.name == "fedavg" else f"fedavg,{method.example or method.name}"
     edges = '--model "mlp(bias=false)" ' if method.network else ""
     people = "--data synthetic-census " if needs(method, None) & OF_GROUPS else ""
-    return f'evenly compare {people}{edges}--algorithms "{wanted}" --rounds 200 --seeds 2'
+    line = f'evenly compare {people}{edges}--algorithms "{wanted}"'
+    return f"{line}{BREAK if len(line) > LONG else ' '}--rounds 200 --seeds 2"
 
 
 def methods_part() -> str:

@@ -83,7 +83,7 @@ class LocalTraining:
     mu: float | None = leaf(
         default=0.0,
         least=0,
-        doc="mu, the coefficient of FedProx's proximal term; 0 trains without it",
+        doc="coefficient of FedProx's proximal term; 0 trains without it",
     )
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
