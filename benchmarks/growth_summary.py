@@ -12,20 +12,20 @@ PROPORTIONAL, FLAT, UNEQUAL = 0.20, 1.2, 1.3
 OF_DATA, BESIDE = 1.5, 1024  # memory: times the raw data, and MiB beside
 
 TITLES = {
-    "cohort": "More clients a round",
-    "clients": "More registered clients",
-    "sizes": "Unequal clients",
-    "model": "Larger models",
-    "runs": "More runs together",
+    "cohort": "Clients per round",
+    "clients": "Registered clients",
+    "sizes": "Clients of different sizes",
+    "model": "Size of the model",
+    "runs": "Runs in one program",
 }
 DRAWN = {
-    "cohort": {"cohort": "Time of a round by clients in it; dashed: in proportion"},
+    "cohort": {"cohort": "Time of a round by clients per round; dashed: proportional growth"},
     "clients": {
-        "clients": "Time of a round of 1,000 by registered clients; dashed: level",
-        "memory": "Peak memory by registered clients; dashed: what is allowed",
+        "clients": "Time of a round of 1,000 clients, by registered clients; dashed: constant",
+        "memory": "Peak memory by registered clients; dashed: limit",
     },
-    "model": {"model": "Time of a step by parameters; dashed: in proportion"},
-    "runs": {"runs": "Time of a round by runs together; dashed: one after another"},
+    "model": {"model": "Time of a step by parameters; dashed: proportional growth"},
+    "runs": {"runs": "Time of a round by runs in one program; dashed: one run after another"},
 }
 
 Line = dict[str, Any]
@@ -45,11 +45,11 @@ def figures(name: str) -> Callable[[Line], str]:
     return lambda line: f"{line[name]:,.0f}" if line[name] >= 100 else f"{line[name]:.3g}"
 
 
-COHORT = Column("clients a round", number("cohort"))
-STEPS = Column("steps a round", number("steps_per_round", ",.0f"))
+COHORT = Column("clients per round", number("cohort"))
+STEPS = Column("steps per round", number("steps_per_round", ",.0f"))
 ROUND, STEP = (
-    Column("ms a round", figures("ms_per_round")),
-    Column("µs a step", figures("us_per_step")),
+    Column("ms per round", figures("ms_per_round")),
+    Column("µs per step", figures("us_per_step")),
 )
 PEAK, COMPILING = (
     Column("peak, MB", number("peak_megabytes")),
@@ -65,12 +65,12 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ),
         STEPS,
         ROUND,
-        Column("until the first rounds are done, s", number("first_block_seconds", ".1f")),
+        Column("first rounds done after, s", number("first_block_seconds", ".1f")),
         COMPILING,
         Column("raw data, MB", number("raw_megabytes", ",.0f")),
         PEAK,
-        Column("most of our own, MB", number("anonymous_megabytes")),
-        Column("most of files, MB", number("file_megabytes")),
+        Column("peak of own memory, MB", number("anonymous_megabytes")),
+        Column("peak of mapped files, MB", number("file_megabytes")),
     ),
     "sizes": (
         Column(
@@ -81,7 +81,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
                 else "equal"
             ),
         ),
-        Column("rows a round", number("rows_per_round", ",.0f")),
+        Column("rows per round", number("rows_per_round", ",.0f")),
         STEPS,
         ROUND,
         STEP,
@@ -90,9 +90,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "model": (Column("parameters", number("parameters")), ROUND, STEP, COMPILING, PEAK),
     "runs": (
-        Column("runs together", number("runs")),
+        Column("runs in one program", number("runs")),
         ROUND,
-        Column("ms a round and run", lambda line: f"{line['ms_per_round'] / line['runs']:.3g}"),
+        Column("ms per round and run", lambda line: f"{line['ms_per_round'] / line['runs']:.3g}"),
         COMPILING,
         PEAK,
     ),
@@ -154,8 +154,8 @@ def _cohort(lines: list[Line]) -> Judged:
     return [
         (
             (
-                f"Cohorts of {lines[0]['cohort']:,} to {lines[-1]['cohort']:,}: the time of a step"
-                " differs from the median by"
+                f"Cohorts of {lines[0]['cohort']:,} to {lines[-1]['cohort']:,} clients: largest"
+                " relative deviation of the time per step from its median"
             ),
             off,
             PROPORTIONAL,
@@ -170,13 +170,13 @@ def _clients(lines: list[Line]) -> Judged:
         kind = f"{line['clients']:,} clients" + (", in a file" if line["mapped"] else "")
         if everyone and everyone is not line:
             what = (
-                f"{kind}: a round of {line['cohort']:,} against one of as many that are all"
-                " there are"
+                f"{kind}: time of a round with {line['cohort']:,} of them, relative to a federation"
+                f" of {line['cohort']:,}"
             )
             found.append((what, line["ms_per_round"] / everyone["ms_per_round"], FLAT))
         share = line["peak_megabytes"] / most_megabytes(line)
         found.append(
-            (f"{kind}: peak memory, as a share of 1.5 times the raw data plus 1 GiB", share, 1.0)
+            (f"{kind}: peak memory, relative to 1.5 times the raw data plus 1 GiB", share, 1.0)
         )
     return found
 
@@ -195,7 +195,7 @@ def _sizes(lines: list[Line]) -> Judged:
     by_row = [line["ms_per_round"] / line["rows_per_round"] for line in (unequal[0], equal[0])]
     return [
         (
-            "Unequal clients against equal ones, rounds with as many rows",
+            "Clients of different sizes: time per row, relative to clients of equal size",
             by_row[0] / by_row[1],
             UNEQUAL,
         )
@@ -218,8 +218,8 @@ def sentence(line: Line) -> str:
 def verdicts(found: dict[str, Any]) -> str:
     """The requirements in words."""
     return "\n".join(
-        f"- {one['what']}: {one['found']:.2f} (at most {one['limit']:g}):"
-        f" {'reached' if one['reached'] else '**missed**'}."
+        f"- {one['what']}: {one['found']:.2f} (limit: {one['limit']:g},"
+        f" {'met' if one['reached'] else '**missed**'})."
         for one in found["judged"]
     )
 
@@ -240,11 +240,9 @@ def document(found: dict[str, Any]) -> str:
         found["machine"],
         ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
     )
-    taken = (
-        f"Taken {found['date']} on {where['cpu']}, {where['cores']} cores, {where['system']}, with"
-        f" {used}:\n\n    {found['command']}"
-    )
-    parts = [taken, "## What is required", verdicts(found)]
+    cpu = f"{where['cpu']}, {where['cores']} cores, {where['system']}"
+    taken = f"Measured on {found['date']} on {cpu}, with {used}:\n\n    {found['command']}"
+    parts = [taken, "## Requirements", verdicts(found | {"judged": judged(found["sections"])})]
     for name, section in found["sections"].items():
         drawn = [
             f"![{words}](pictures/growth-{picture}.svg)"

@@ -19,8 +19,8 @@ WORDS = {
     "lenet": "FedAvg with LeNet",
 }
 HEAD = (
-    "| contender | ms per round | range | times evenly's | first call, s | compiling, s | memory,"
-    " MB | threads | repetitions × rounds |"
+    "| contender | ms per round | range | relative to evenly | first call, s | compilation, s |"
+    " memory, MB | threads | repetitions × rounds |"
 )
 Found = dict[str, Any]
 
@@ -68,25 +68,25 @@ def targets(found: Found) -> list[Target]:
     there, name, judged = found["contenders"], found["workload"], []
     ours = there["evenly"]["ms_per_round"]
     if peer := best_peer(found):
-        text = f"times as fast as the best peer ({there[peer]['title']}), at least"
+        text = f"speed relative to the best peer ({there[peer]['title']}), at least"
         judged.append(_at_least(text, FASTER[name], there[peer]["ms_per_round"] / ours))
     if "c" in there and name in BOUND:
         judged.append(
             _at_most(
-                "times as long as C, one run, at most",
+                "time relative to C, one run, at most",
                 BOUND[name],
                 ours / there["c"]["ms_per_round"],
             )
         )
     if "c" in there and TOGETHER in there:
-        text = f"times as long as C, each of {there[TOGETHER]['runs']} runs together, less than"
+        text = f"time relative to C, each of {there[TOGETHER]['runs']} joint runs, less than"
         judged.append(
             _at_most(text, 1.0, there[TOGETHER]["ms_per_round"] / there["c"]["ms_per_round"])
         )
     slowest = max(
         one["compile_seconds"] for one in there.values() if one.get("compile_seconds") is not None
     )
-    judged.append(_at_most("seconds to compile, at most", COMPILING, slowest))
+    judged.append(_at_most("compilation time in seconds, at most", COMPILING, slowest))
     return judged
 
 
@@ -150,15 +150,15 @@ def facts(found: Found) -> list[str]:
     if same:
         lines.append(
             f"After {found['judged_round']} round(s) on the same batches, parameters differ from"
-            f" evenly's by {max(same):.0e} at most ({len(same)} contenders; judged: at most"
+            f" evenly's by at most {max(same):.0e} ({len(same)} contenders; limit:"
             f" {TOLERANCE:g})."
         )
-    accuracy, band = found["accuracy"], f"judged: within {found['band']:g} points of evenly's"
+    accuracy, band = found["accuracy"], f"limit: {found['band']:g} points from evenly's"
     lines.append(
         f"Accuracy of evenly's model after {accuracy['rounds']} rounds: {accuracy['evenly']:.1f} %."
     )
     lines += [
-        f"{one['title']} draws its own batches: {one['accuracy']:.1f} % at the end ({band})."
+        f"{one['title']} draws its own batches and ends at {one['accuracy']:.1f} % ({band})."
         for one in there
         if one["check"] == "accuracy"
     ]

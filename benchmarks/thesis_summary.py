@@ -55,11 +55,11 @@ def _study(found: dict[str, Any]) -> list[str]:
     return [
         (
             f"{NAMES['study']}: {size}, in {study['seconds']:.1f} s, compilation included:"
-            f" {study['ms_per_round']:.3f} ms per round of each."
+            f" {study['ms_per_round']:.3f} ms per round and training."
         ),
         (
-            f"Compilation takes about {study['compile_seconds']:.1f} s of it (first less second run"
-            f" of one cell and seed); peak memory {study['megabytes']} MB."
+            f"About {study['compile_seconds']:.1f} s of this are compilation (first minus second"
+            f" run of one cell and seed). The peak memory is {study['megabytes']} MB."
         ),
     ]
 
@@ -87,23 +87,23 @@ def _flower(found: dict[str, Any]) -> list[str]:
             f" the first round, peak memory of all its processes {flower['megabytes']} MB."
         ),
         (
-            "Flower looks for replies every 0.1 s; made to look every 2 ms, it takes"
+            "Flower polls for replies every 0.1 s. If it polls every 2 ms, it takes"
             f" {flower['impatient_ms_per_round']:.0f} ms per round."
         ),
         (
-            f"Both learnt {verdict}: {seen['evenly']:.2f} % (evenly) and {seen['flower']:.2f} %"
-            f" (Flower) right on the central test set after {flower['rounds']} rounds; parameters"
-            f" differ by {flower['difference']:.0e} at most."
+            f"Both learned {verdict}: {seen['evenly']:.2f} % (evenly) and {seen['flower']:.2f} %"
+            f" (Flower) accuracy on the central test set after {flower['rounds']} rounds."
+            f" Parameters differ by at most {flower['difference']:.0e}."
         ),
     ]
     if "faster_one" in ratios:
         lines.append(
-            f"One training is {ratios['faster_one']:.0f} times as fast in evenly, compilation and"
-            " start-up apart."
+            f"One training is {ratios['faster_one']:.0f} times as fast in evenly, without"
+            " compilation and start-up."
         )
     if "faster_study" in ratios:
         lines.append(
-            f"Per round of a training the study is {ratios['faster_study']:.0f} times as fast; at"
+            f"Per round and training, the study is {ratios['faster_study']:.0f} times as fast. At"
             f" Flower's time per round it would take {ratios['flower_hours']:.1f} hours without"
             " start-up (computed, not run)."
         )

@@ -5,15 +5,15 @@ Python is needed.
 from typing import Any
 
 PARTS = {
-    "products": "local steps: products, loss and update",
+    "products": "local steps: matrix products, loss and update",
     "gathering": "local steps: gathering rows",
-    "loop": "local steps: the loop around them",
-    "measuring": "looking at the rows before training",
-    "rest of a round": "the rest of a round: weighing, summing, stepping",
+    "loop": "local steps: overhead of the loop",
+    "measuring": "evaluating the received model before training",
+    "rest of a round": "rest of a round: coefficients, sums, server step",
     "evaluating": "two evaluations",
-    "drawing": "drawing clients and batches, on the host",
-    "moving": "moving the data",
-    "around": "what else is done once, on the host",
+    "drawing": "sampling clients and batches, on the host",
+    "moving": "moving the data to the device",
+    "around": "other work done once, on the host",
 }
 
 
@@ -26,8 +26,8 @@ def table(found: dict[str, Any]) -> str:
             f"| {title} | {' | '.join(short(case['parts_ms'][name]) for case in cases.values())} |"
         )
     for name, title in {
-        "cpu_ms": "**all of it, CPU time**",
-        "clock_ms": "all of it, by the clock",
+        "cpu_ms": "**total, CPU time**",
+        "clock_ms": "total, elapsed time",
     }.items():
         lines.append(f"| {title} | {' | '.join(short(case[name]) for case in cases.values())} |")
     lines.append(
@@ -35,7 +35,7 @@ def table(found: dict[str, Any]) -> str:
         f" {' | '.join(short(case['cpu_ms'] / case['runs']) for case in cases.values())} |"
     )
     lines.append(
-        "| compiling, seconds in all |"
+        "| compilation, seconds in total |"
         f" {' | '.join(str(case['compile_seconds']) for case in cases.values())} |"
     )
     return "\n".join(lines)
@@ -48,7 +48,7 @@ def document(found: dict[str, Any]) -> str:
     where = (
         f"{of['cores']} cores of an {of['cpu']}, JAX {found['versions']['jax']}, {found['date']}"
     )
-    return f"{table(found)}\n\nRounds in a run: {rounds}. Measured on {where}."
+    return f"{table(found)}\n\nMeasured on {where}.\n\nRounds per run: {rounds}."
 
 
 def short(ms: float) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from evenly.algorithms import METHODS
 from evenly.metrics import EVERY_METRIC
+from tools import formulas
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -60,9 +61,19 @@ def test_every_page_of_a_method_belongs_to_one():
     assert pages == set(METHODS)
 
 
+def test_formulas_and_papers_belong_to_methods_and_metrics():
+    assert {*formulas.METHODS, *formulas.PAPERS} <= set(METHODS)
+    assert set(formulas.METRICS) <= set(EVERY_METRIC)
+
+
 def test_every_metric_is_explained():
     text = (DOCS / "metrics.md").read_text()
     assert all(f"- `{metric}`: " in text for metric in EVERY_METRIC)
+
+
+def test_no_two_metrics_have_the_same_meaning():
+    meanings = [metric.doc for metric in EVERY_METRIC.values()]
+    assert len(set(meanings)) == len(meanings)
 
 
 def test_every_decision_is_listed():

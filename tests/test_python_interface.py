@@ -319,11 +319,11 @@ def test_a_search_in_python_leaves_what_its_page_says(
     page = (
         (SOURCE.parents[1] / "docs" / "tuning.md")
         .read_text()
-        .split("## What is left behind")[1]
+        .split("## Output files")[1]
         .split("##")[0]
     )
     named = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
-    assert {"report.html", "tuning.csv", "chosen/", "study.db"} <= set(named)
+    assert {"report.html", "tuning.csv", "chosen/", "study.db", "plan.json"} <= set(named)
     assert [
         name
         for name in (*named, "chosen/report.html", "chosen/results.csv")

@@ -5,6 +5,7 @@ method needs of Flower's clients.
 import difflib
 import inspect
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,129 +21,67 @@ from evenly.parts.optimisers import OPTIMISERS
 from evenly.parts.sampling import SAMPLINGS, Full
 from evenly.parts.work import PREPARES
 from evenly.types import Algorithm, RowRule, Select
-from tools.markdown import table
+from tools import formulas
+from tools.markdown import listed, table, wrapped
 
 ONE_METRIC = Path(__file__).parents[1] / "examples" / "flower_one_metric"
-SYMBOLS = {
-    "w⁺": "the server's model after the round",
-    "wₖ": "client k's model after local training",
-    "vₖ": "client k's update, wₖ − w",
-    "aₖ": "client k's weight (coefficient)",
-    "nₖ": "training rows of client k",
-    "Fₖ": "loss of client k on its training rows, of the model it received, before training",
-    "∇Fₖ": "the gradient of that loss",
-    "q": "how much the loss counts",
-    "L": "inverse of the step size",
-    "η": "learning rate",
-    "μ": "strength of the pull towards the received model",
-    "λ": "the clients' weights, on the simplex",
-    "λ⁰": "their centre: nₖ/n or 1/K",
-    "Π": "projection onto the simplex",
-    "γ": "step size of λ",
-    "α": "tilt",
-    "M": "baseline utility",
-    "ℓ": "mean loss of a batch",
-    "pᵢ": "weight of the i-th client in the order of losses",
-    "w₍ᵢ₎": "model of the i-th client in that order",
-    "gₖ": "client k's change, w − wₖ",
-    "ε": "how far λ may be from its centre",
-}
-CARRIED = {"vₖ": "the weight that client k carries from round to round"}
-ORDERS = {
-    "R⁺": (
-        "the order of edges, from the lowest to the highest, from which clients start in the next"
-        " round"
+FAMILIES = {
+    "Baselines": ("fedavg", "fedsgd", "fedprox", "local"),
+    "Fair to clients": (
+        "q-fedavg", "q-fedsgd", "multi-q", "afl", "term", "propfair", "p-fedavg", "fedmgda",
+        "ditto",
     ),
-    "Rₖ": "client k's order of edges; its argsort are the places of the edges",
-}
-METHOD_SYMBOLS = {
-    "ditto": {"vₖ": "client k's personal model", "λ": "strength of its pull towards w (`pull`)"},
-    "fairfed": {
-        **CARRIED,
-        "Δₖ": "how far client k's fairness gap is from everyone's",
-        "β": "how fast weights move",
-    },
-    "fedcvg": {
-        "uₖ": "training rows of unprivileged people at client k",
-        "α": "how much one more of them counts",
-    },
-    "fedcvg-ratio": {
-        **CARRIED,
-        "zₖ": "client k's weight of this round alone",
-        "rₖ": (
-            "share of unprivileged people among client k's training rows; r: among those of the"
-            " round"
-        ),
-        "±": "+ if r is below one half, else −; clip keeps the factor between 1/2 and 2",
-        "α": "how much that share counts",
-        "m": "`memory`",
-    },
-    "local": {
-        "wₖ": "client k's own model",
-        "Fₖ": "loss of client k on a batch of its training rows",
-        "∇Fₖ": "the gradient of that loss",
-    },
-    "ifca": {
-        "w_q": "model q of several",
-        "qₖ": "the model that client k chooses",
-        "Fₖ": "loss of client k on its training rows",
-    },
-    "frl": ORDERS,
-    "e2fl": {**ORDERS, "R_q": "the order of group q", "q": "a group of clients"},
-    "fedfb": {
-        "o₀": (
-            "how much rows of unprivileged people without the favourable label count in a client's"
-            " loss; those with it count 2 − o₀"
-        ),
-        "o₁": "the same of all other people",
-        "m₀": "rows of unprivileged people, of n; m₁ of all others",
-        "f": "by how much the losses of the two sides differ in the label that they favour",
-        "t": "number of the round",
-        "cₖ": "sum of the row weights of client k",
-        "α": "step size of the row weights",
-    },
-}
+    "Fair to groups of people": ("fairfed", "fedcvg", "fedcvg-ratio", "fedfb"),
+    "Groups of clients": ("ifca", "frl", "e2fl"),
+}  # fmt: skip
 REVEALED = {
     "examples": "its number of training rows",
     "loss": "its training loss of the model it received",
-    "table": "counts of its training rows by group, label and outcome",
-    "valid_table": "counts of its validation rows by group, label and outcome",
-    "cell_loss": "its summed losses by group and label, of the model it received",
+    "table": "counts of its training rows by group, label and prediction",
+    "valid_table": "counts of its validation rows by group, label and prediction",
+    "cell_loss": "its summed training losses by group and label, of the model it received",
     "unprivileged": "its number of training rows of unprivileged people",
-    "choice": "the cluster or group it chose",
-    "square_norm": "the squared norm of its update (the server can read it off the update)",
-    "gram": (
-        "its update on its own, not only in a sum (weights come from inner products of updates)"
-    ),
+    "choice": "the number of the model it chose",
+    "square_norm": "the squared norm of its update (which the server can compute from the update)",
 }
 # the command for a method that needs these uses data with groups
 OF_GROUPS = {"table", "valid_table", "cell_loss", "unprivileged"}
-DRAWN = {"chance"}  # by the server, so clients do not reveal it
+# cases in which every metric is undefined, or none
+EMPTY = {"never", "there are no clients", "there are no rows", "no client has rows"}
+LONG, BREAK = 70, " \\\n      "  # letters of a command after which it goes on in a second line
+# the server draws the one and computes the other from updates
+UNSENT = {"chance", "gram"}
 
 
 def method_part(method: Method) -> str:
-    """Return the generated part of a method's page: formula, symbols, settings, revealed
-    information and a command.
+    """Return the generated part of a method's page: settings, revealed information and a
+    command.
     """
-    symbols = {**SYMBOLS, **METHOD_SYMBOLS.get(method.name, {})}
-    used = [(s, meaning) for s, meaning in symbols.items() if s in method.formula]
     rows = [
         [f"`{s.name}`", shown(s.default), s.doc, "yes" if s.swept else "no"]
         for s in method.settings.values()
     ]
     return "\n\n".join([
-        f"Written `{method.name}`. {method.reference}.",
-        f"    {method.formula}",
-        table(["symbol", "meaning"], [[s, m] for s, m in used]) if used else "",
-        "## How it works",
-        story(method),
         "## Settings",
-        table(["setting", "default", "meaning", "sweeps share a program"], rows),
+        wrapped(
+            f"Write the method as `{method.name}`, or with settings in brackets, such as"
+            f" `{method.name}({_example_setting(method)})`. See"
+            " [how to write methods and sweeps](index.md#notation). Values of a setting with *yes*"
+            " in the last column train together in one compiled program."
+        ),
+        table(["setting", "default", "meaning", "swept together"], rows),
         "## What clients reveal",
         revealed(method),
         "## Try it",
         f"    {command(method)}",
-    ]).replace("\n\n\n\n", "\n\n")  # fmt: skip
+    ])  # fmt: skip
+
+
+def _example_setting(method: Method) -> str:
+    """Return one setting of a method with its default, as it is written in the notation."""
+    usual = (s for s in method.settings.values() if not isinstance(s.default, list | bool))
+    first = next(s for s in usual if s.default)
+    return f"{first.name}={shown(first.default)}"
 
 
 def story(method: Method) -> str:
@@ -158,12 +97,18 @@ def revealed(method: Method) -> str:
     participation if that differs.
     """
     usual, full = needs(method, None), needs(method, Full())
-    text = f"Besides its update, a client that takes part reveals {words(usual)}."
+    text = f"In each round it takes part in, a client sends {words(usual)}."
     if once := method.select.needs - usual:
-        text += f" Sampling by size makes every client reveal {words(once)}, once."
+        sent = listed(REVEALED[name] for name in sorted(once))
+        text += f" For sampling by size, the default, it also sends {sent} once."
+    if "gram" in usual:
+        text += (
+            " The server must see every update on its own, because coefficients depend on inner"
+            " products of updates."
+        )
     if usual == full:
-        return text
-    return f"{text} When every client takes part in every round, it reveals {words(full)}."
+        return wrapped(text)
+    return wrapped(f"{text} With full participation, it sends {words(full)}.")
 
 
 def needs(method: Method, select: Select | None) -> frozenset[str]:
@@ -171,26 +116,27 @@ def needs(method: Method, select: Select | None) -> frozenset[str]:
 
 
 def words(names: frozenset[str]) -> str:
-    return " and ".join(REVEALED.get(name, name) for name in sorted(names - DRAWN)) or "nothing"
+    """Return what is revealed as the end of a sentence about an update."""
+    parts = [REVEALED.get(name, name) for name in sorted(names - UNSENT)]
+    return listed(["its update", *parts]) if parts else "its update and nothing else"
 
 
 def command(method: Method) -> str:
     wanted = method.name if method.name == "fedavg" else f"fedavg,{method.example or method.name}"
     edges = '--model "mlp(bias=false)" ' if method.network else ""
     people = "--data synthetic-census " if needs(method, None) & OF_GROUPS else ""
-    return f'evenly compare {people}{edges}--algorithms "{wanted}" --rounds 200 --seeds 2'
+    line = f'evenly compare {people}{edges}--algorithms "{wanted}"'
+    return f"{line}{BREAK if len(line) > LONG else ' '}--rounds 200 --seeds 2"
 
 
 def methods_part() -> str:
     """Return tables of all methods and of the parts that can be added to them."""
-    methods = [
-        [f"[{m.title}]({m.name}.md)", f"`{m.name}`", m.formula, m.reference]
-        for m in METHODS.values()
-    ]
     samplings = [
-        [f"`{name}`", first_line(kind), settings(kind)] for name, kind in SAMPLINGS.items()
+        [f"`{name}`", first_sentence(kind), settings(kind)] for name, kind in SAMPLINGS.items()
     ]
-    prepares = [[f"`{name}`", first_line(kind), settings(kind)] for name, kind in PREPARES.items()]
+    prepares = [
+        [f"`{name}`", first_sentence(kind), settings(kind)] for name, kind in PREPARES.items()
+    ]
     sides = {True: "server", False: "server, local"}
     optimisers = [
         [f"`{n}`", sides[one.server_only], one.doc, options(one.settings)]
@@ -198,19 +144,57 @@ def methods_part() -> str:
     ]
     return "\n\n".join(
         [
-            table(["method", "written", "formula", "reference"], methods),
+            *families(),
             "## Sampling: `+name`",
-            table(["name", "who takes part", "settings"], samplings),
-            "Parity sampling makes every client that is chosen reveal how many of its training "
-            "rows belong to unprivileged people, and how many it has in all. It says so once: two "
-            "numbers, 8 bytes a client, which are not part of the bytes of a round in a report. "
-            "Neither is the number of rows that `weighted` needs.",
-            "## What clients do once, before the first round: `+name`",
-            table(["name", "what it does", "settings"], prepares),
+            SAMPLING,
+            table(["name", "clients of a round", "settings (default)"], samplings),
+            "## Row weights, computed before the first round: `+name`",
+            table(["name", "what it does", "settings (default)"], prepares),
             "## Optimisers: `+server-name` or `+local-name`",
-            table(["name", "for", "what it is", "settings"], optimisers),
+            OPTIMISING,
+            table(["name", "for", "what it is", "settings (default)"], optimisers),
         ]
     )
+
+
+SAMPLING = """\
+The sampling decides which clients take part in a round. Each method has a default: most sample ten
+clients by size (`weighted`).
+
+Some samplings need information about clients before the first round. With `weighted`, every client
+reveals its number of training rows. With `parity`, every sampled client reveals its number of
+training rows and how many of them belong to unprivileged people. Clients send these numbers once.
+Reports do not count them as bytes of a round."""
+OPTIMISING = """\
+A server optimiser applies the change that the method computed. A local optimiser replaces SGD in
+local training; its state is reset in every round."""
+
+
+def families() -> Iterator[str]:
+    """Yield a heading and a table for each family of methods. Methods without a family are last."""
+    named = {name for names in FAMILIES.values() for name in names}
+    others = {"Other methods": tuple(name for name in METHODS if name not in named)}
+    for title, names in {**FAMILIES, **others}.items():
+        if names:
+            yield f"## {title}"
+            head = ["method", "notation", "what it does", "formula", "reference"]
+            yield table(head, [_method_row(METHODS[name]) for name in names])
+
+
+def _method_row(method: Method) -> list[str]:
+    first = " ".join(story(method).split("\n\n")[0].split())
+    summary = first.partition(": ")[2] or first
+    return [
+        f"[{method.title}]({method.name}.md)",
+        f"`{method.name}`",
+        summary[:1].upper() + summary[1:],
+        formulas.METHODS.get(method.name, method.formula),
+        _linked(method.reference, formulas.PAPERS.get(method.name)),
+    ]
+
+
+def _linked(text: str, address: str | None) -> str:
+    return f"[{text}]({address})" if address else text
 
 
 def settings(kind: type) -> str:
@@ -231,10 +215,10 @@ def options(defaults: dict[str, float]) -> str:
 def metrics_part() -> str:
     """Return tables of all metrics, each followed by descriptions."""
     parts = {
-        "Clients": METRICS,
-        "Groups": GROUP_METRICS,
-        "Groups of clients": EQUITY_METRICS,
-        "Runs": RUN_METRICS,
+        "Client metrics": METRICS,
+        "Group metrics": GROUP_METRICS,
+        "Metrics of groups of clients": EQUITY_METRICS,
+        "Run metrics": RUN_METRICS,
     }
     return "\n\n".join(
         text for name, metrics in parts.items() for text in (f"## {name}", described(metrics))
@@ -243,11 +227,24 @@ def metrics_part() -> str:
 
 def described(metrics: dict[str, Metric]) -> str:
     rows = [
-        [f"`{m.name}`", m.title, m.formula, m.range, m.direction, m.undefined or undefined(m)]
+        [
+            f"`{m.name}`",
+            m.title,
+            formulas.METRICS.get(m.name, m.formula),
+            m.range,
+            m.direction,
+        ]
         for m in metrics.values()
     ]
-    head = table(["name", "title", "formula", "range", "direction", "undefined if"], rows)
-    return "\n".join([head, "", *(f"- `{m.name}`: {prose(m)}" for m in metrics.values())])
+    head = table(["name", "title", "formula", "range", "direction"], rows)
+    return "\n".join([head, "", *(_item(m) for m in metrics.values())])
+
+
+def _item(metric: Metric) -> str:
+    """Return the meaning of a metric and when it is undefined, as an item of a list."""
+    without = metric.undefined or undefined(metric)
+    end = f" Undefined if {without}." if without not in EMPTY else ""
+    return wrapped(f"- `{metric.name}`: {prose(metric)}{end}", "  ")
 
 
 def undefined(metric: Metric) -> str:
@@ -266,17 +263,18 @@ def undefined(metric: Metric) -> str:
 
 
 def prose(metric: Metric) -> str:
-    """Return the description of a metric on one line, without its example."""
-    return " ".join(metric.doc.split())
+    """Return the first paragraph of a metric's description on one line."""
+    return " ".join(metric.doc.split("\n\n")[0].split())
 
 
-def first_line(thing: Any) -> str:
-    return (inspect.getdoc(thing) or "").splitlines()[0]
+def first_sentence(thing: Any) -> str:
+    """Return the first paragraph of a docstring on one line."""
+    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
 
 
 def shown(value: Any) -> str:
     if value is None or value == "":
-        return "see meaning"
+        return "auto"
     return (
         f"{value:g}"
         if isinstance(value, float)
@@ -287,7 +285,7 @@ def shown(value: Any) -> str:
 
 
 FLOWER_HEAD = [
-    "method", "metrics in the reply, besides `num-examples`", "census", "what else is different",
+    "method", "metrics in the reply, besides `num-examples`", "census", "differs from FedAvg in",
     "clients may join later", "two phases",
 ]  # fmt: skip
 
@@ -316,15 +314,15 @@ def _differences(method: Method, algorithm: Algorithm) -> list[str]:
     """Return how the method departs from sending one model to clients and one model back."""
     rule = algorithm.rule
     chosen = "clients receive several models, choose one and train it"
-    assigned = "clients belong to groups, and use their group's model"
+    assigned = "clients belong to groups and use their group's model"
     cases = {
-        "one strategy for each member": bool(method.combine),
-        "arrays are the places of edges, whole numbers": algorithm.network is not None,
+        "needs one strategy per value of `q`": bool(method.combine),
+        "arrays are ranks of edges, as integers": algorithm.network is not None,
         chosen: rule.apart,
         assigned: rule.groups is not None and not rule.apart,
-        "clients are told `row-weights`": isinstance(rule, RowRule),
-        "the server looks at every update": "gram" in rule.needs,
-        "clients keep a model of their own": (
+        "the server sends `row-weights`": isinstance(rule, RowRule),
+        "the server reads every update": "gram" in rule.needs,
+        "clients keep a personal model": (
             getattr(algorithm.work, "remember", lambda model: None)(1.0) is not None
         ),
     }

@@ -106,9 +106,10 @@ def with_generated(path: Path, generated: str, otherwise: str) -> str:
 
 
 def template(method: Method) -> str:
+    story = f"{method.reference}.\n\n## How it works\n\n{catalogue.story(method)}"
     return (
-        f"# {method.title}\n\n{BEGIN}\n{END}\n\n## Departures from the paper and from public"
-        " code\n\nNone known.\n"
+        f"# {method.title}\n\n{story}\n\n{BEGIN}\n{END}\n\n"
+        "## Departures from the paper and from public code\n\nNone known.\n"
     )
 
 

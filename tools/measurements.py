@@ -19,7 +19,7 @@ import thesis_summary
 import where_time_table
 
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
-from tools.markdown import lines, numbers, table, versions
+from tools.markdown import folded, lines, numbers, table, versions
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 # workloads, as the picture names them
@@ -28,7 +28,7 @@ LIES = {
     "rows": "1,000,000 rows",
     "huge loss": "a loss of 100,000",
     "tiny loss": "a loss of 0.00000001",
-    "update": "no lie: an update 50 times as long, the other way",
+    "update": "no lie; sends an update 50 times as long, in the opposite direction",
 }
 NOTHING = "Nothing is measured yet."
 Measured = dict[str, Any]
@@ -53,13 +53,13 @@ def pictures() -> dict[str, alt.LayerChart]:
 def growth_part() -> str:
     """Return the requirements and the tables of docs/growth.md."""
     growth = stored("growth")
-    return growth_summary.document(growth) if growth else NOTHING
+    return folded(growth_summary.document(growth)) if growth else NOTHING
 
 
 def where_part() -> str:
     """Return the table of docs/where-the-time-goes.md."""
     measured = stored("where_time_goes")
-    return where_time_table.document(measured) if measured else NOTHING
+    return folded(where_time_table.document(measured)) if measured else NOTHING
 
 
 def memory_part() -> str:
@@ -79,9 +79,8 @@ def speed_part() -> str:
     and one GPU.
     """
     results = workloads()
-    return "\n\n".join(
-        [targets_part(results), *map(workload_part, results.values()), study_part(), gpu_part()]
-    )
+    parts = [targets_part(results), *map(workload_part, results.values()), study_part(), gpu_part()]
+    return folded("\n\n".join(parts))
 
 
 def targets_part(results: dict[str, Measured]) -> str:
@@ -94,9 +93,9 @@ def targets_part(results: dict[str, Measured]) -> str:
             "yes" if target.reached else "**no**",
         ]
         for name, result in results.items()
-        for target in judging.reached(result)
+        for target in judging.targets(result)
     ]
-    head = ["workload", "evenly is or takes", "target", "found", "reached"]
+    head = ["workload", "quantity", "target", "measured", "reached"]
     return table(head, rows, ["---", "---", "---:", "---:", "---"])
 
 
@@ -112,18 +111,18 @@ def workload_part(result: Measured) -> str:
 def study_part() -> str:
     """Return how long a whole study takes, beside one of its trainings in Flower."""
     result = required("thesis")
-    facts = "\n".join(f"- {line}" for line in thesis_summary.sentences(result).splitlines())
+    sentences = thesis_summary.sentences(result).splitlines()
+    facts = "\n".join(f"- {line}" for line in sentences)
     return (
-        f"## A whole study, and one of its trainings in Flower\n\n{_taken(result)}:\n\n   "
+        f"## A complete study, and one of its trainings in Flower\n\n{_taken(result)}:\n\n   "
         f" {result['command']}\n\n{facts}"
     )
 
 
 def _taken(result: Measured) -> str:
     machine = result["machine"]
-    return (
-        f"Taken {result['date']} on {machine['cpu']}, {machine['cores']} cores, {machine['system']}"
-    )
+    cpu = f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}"
+    return f"Measured on {result['date']} on {cpu}"
 
 
 def gpu_part() -> str:
@@ -134,10 +133,10 @@ def gpu_part() -> str:
         f"one {result['study']['device']} with {machine['cores']} cores of an {machine['cpu']},"
         f" {used}"
     )
-    taken = f"Taken {result['date']} on {where}; every part is a process without compiled programs:"
+    taken = f"Measured on {result['date']} on {where}. Every part is a new process without cache:"
     text = lines([numbers(1, 4), *_gpu_rows(result)])
     return (
-        f"## One GPU\n\n{taken}\n\n    {result['command']}\n\n| | found | range | target, below"
+        f"## One GPU\n\n{taken}\n\n    {result['command']}\n\n| | measured | range | target, below"
         f" |\n{text}"
     )
 
@@ -154,21 +153,20 @@ def _gpu_rows(result: Measured) -> list[list[str]]:
 
 def _study_rows(study: Measured, cell: Measured) -> list[tuple[str, str, str, str]]:
     trainings = (
-        "3,600 trainings of thesis/adult-dirichlet, from the start of the process to its end,"
-        " seconds"
+        "3,600 trainings of thesis/adult-dirichlet, from start to end of the process, seconds"
     )
     megabytes = f"{study['megabytes']:,} and {study['device_megabytes']:,}"
     return [
         (trainings, f"{study['process_seconds']:.1f}", "", "study"),
-        ("its peak of memory, host and device, MB", megabytes, "", ""),
+        ("their peak memory, host and device, MB", megabytes, "", ""),
         (
-            "the 720 of one partition, compiled, seconds",
+            "the 720 trainings of one partition, compiled, seconds",
             f"{cell['median_seconds']:.2f}",
             _range(cell["all"]),
             "cell",
         ),
         (
-            "the same the first time, compiling included, seconds",
+            "the same for the first time, with compilation, seconds",
             f"{cell['first_seconds']:.1f}",
             "",
             "",
@@ -197,10 +195,10 @@ def _difference_rows(result: Measured) -> list[tuple[str, Any, str, str]]:
     same, taken = result["same"], result["same-rotate"].get("taken")
     elsewhere = f" ({taken})" if taken else ""
     adult = (
-        f"largest difference from the CPU's accuracy, {same['runs']} trainings of 20 rounds, points"
+        f"largest difference in accuracy from a CPU, {same['runs']} trainings of 20 rounds, points"
     )
     rotate = (
-        "the same of FairMNISTRotate, 3 seeds and 10 rounds, over the range of the"
+        "the same for FairMNISTRotate, 3 seeds and 10 rounds, relative to the range over"
         f" seeds{elsewhere}"
     )
     return [
@@ -259,13 +257,12 @@ def lying_client_part() -> str:
     result = required("lying_client")
     caps = ", ".join(f'{name}="{value}"' for name, value in result["caps"].items())
     taken = (
-        f"Taken {result['date']} with {versions(result['versions'])}, {result['clients']} clients,"
-        f" {result['rounds']} rounds and {result['seeds']} seeds; with caps means"
+        f"Measured on {result['date']} with {versions(result['versions'])}, {result['clients']}"
+        f" clients, {result['rounds']} rounds and {result['seeds']} seeds. The caps are"
         f" `Caps({caps})`:\n\n    {result['command']}"
     )
-    return f"{taken}\n\n{_lies_table(result['rows'])}\n\n" + "\n".join(
-        f"- {line}" for line in lying_client_sentences(result)
-    )
+    found = "\n".join(f"- {line}" for line in lying_client_sentences(result))
+    return folded(f"{taken}\n\n{_lies_table(result['rows'])}\n\n{found}")
 
 
 def _lies_table(rows: list[Measured]) -> str:
@@ -274,10 +271,10 @@ def _lies_table(rows: list[Measured]) -> str:
     """
     head = [
         "method",
-        "what client 0 says",
-        "its weight",
-        "the others' accuracy",
-        "with caps, when nobody lies",
+        "what client 0 reports",
+        "its share of all weight",
+        "accuracy of the others",
+        "accuracy with caps if nobody lies",
     ]
     cells = [
         [
@@ -306,14 +303,14 @@ def lying_client_sentences(result: Measured) -> list[str]:
     left = max(lies, key=lambda row: row["honest"]["average"] - row["capped"]["average"])
     return [
         (
-            f"Without caps one client of {clients} takes more than half of all weight in"
-            f" {len(taken)} of {len(lies)} cases. The others lose most under {loss['method']}:"
-            f" {loss['honest']['average']:.1f} % become {loss['lying']['average']:.1f} %."
+            f"Without caps, one client of {clients} gets more than half of all weight in"
+            f" {len(taken)} of {len(lies)} cases. The others lose most under {loss['method']}: from"
+            f" {loss['honest']['average']:.1f} % to {loss['lying']['average']:.1f} %."
         ),
         (
-            f"With caps it never gets more than {most['capped']['weight']:.1f} %"
-            f" ({most['method']}), where an equal share is {100 / clients:.0f} %. The others then"
-            f" lose at most {left['honest']['average'] - left['capped']['average']:.1f} points"
+            f"With caps, it gets at most {most['capped']['weight']:.1f} % ({most['method']}); an"
+            f" equal share is {100 / clients:.0f} %. The others lose at most"
+            f" {left['honest']['average'] - left['capped']['average']:.1f} points"
             f" ({left['method']})."
         ),
         *_poisoned(result["rows"]),
@@ -322,9 +319,9 @@ def lying_client_sentences(result: Measured) -> list[str]:
 
 def _poisoned(rows: list[Measured]) -> list[str]:
     return [
-        f"An update that is sent the wrong way ({row['method']}) takes the others from"
-        f" {row['honest']['average']:.1f} % to {row['lying']['average']:.1f} %; with a cap on its"
-        f" length to {row['capped']['average']:.1f} %. Its direction no cap can judge."
+        f"An update in the opposite direction ({row['method']}) lowers the others from"
+        f" {row['honest']['average']:.1f} % to {row['lying']['average']:.1f} %, and with a cap on"
+        f" its norm to {row['capped']['average']:.1f} %. No cap can check its direction."
         for row in rows
         if row["lie"] == "update"
     ]

@@ -20,6 +20,10 @@ def test_cost_occupancy_and_inference(some_trace: Trace):
     assert "group_inference" not in run_metrics(chosen, None)
 
 
+def test_fewer_bytes_are_better_and_not_fairer():
+    assert {RUN_METRICS[name].direction for name in ("upload", "download")} == {"lower is better"}
+
+
 @pytest.mark.parametrize(
     ("weights", "idle"),
     [

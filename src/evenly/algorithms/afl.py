@@ -59,15 +59,19 @@ class AFL(Rule):
     form: str = static(
         default="full",
         choices=FORMS,
-        doc="'full' (q-FFL's), 'local' (PropFair's), 'stochastic' or 'per-domain' (Mohri et al.)",
+        doc=(
+            "variant: 'full' (as in q-FFL), 'local' (as in PropFair), 'stochastic' or"
+            " 'per-domain' (Mohri et al.)"
+        ),
     )
-    rate_lambda: float = leaf(
-        default=0.1, least=0, doc="step size of lambda; 0 keeps it where it starts"
-    )
+    rate_lambda: float = leaf(default=0.1, least=0, doc="step size of lambda; 0 keeps it constant")
     served: str = static(
         default="mean",
         choices=("mean", "last"),
-        doc="'mean' of the iterates or 'last'; by default the mean, with form = local the last",
+        doc=(
+            "model that clients use: the 'mean' of the iterates or the 'last' one; by"
+            " default 'last' with form=local, else 'mean'"
+        ),
     )
 
     @property

@@ -1,4 +1,4 @@
-"""Ditto: a shared model by FedAvg, and for every client a personal one that is pulled towards it.
+"""Ditto: FedAvg trains a shared model, and each client trains a personal model close to it.
 
 Li, Hu, Beirami, Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML
 2021. Only clients that take part in a round move their personal model; a client that never took

@@ -1,5 +1,5 @@
-"""E2FL: each group of clients elects a model, and each group has one vote on the model from which
-all clients start.
+"""E2FL: each group of clients elects its own model, and the groups elect the model from which all
+clients start, with one vote each.
 
 Mozaffari, Houmansadr, "E2FL: Equal and Equitable Federated Learning", 2022, on top of FRL: clients
 rank the edges of a random network. In every round all clients start from the order of all, R, and
@@ -42,36 +42,44 @@ INFERENCE = ("known", "rank-clustering", *CHOOSERS)
 class E2FL(Rule):
     """Count each ballot once, in the group of its client."""
 
-    groups: int = static(default=0, least=0, doc="number of groups; 0: as many as the data have")
+    groups: int = static(
+        default=0, least=0, doc="number of groups; 0 uses the number of client groups in the data"
+    )
     inference: str = static(
         default="known",
         choices=INFERENCE,
-        doc=f"how clients come to their group: {', '.join(INFERENCE)}",
+        doc=f"how the group of a client is determined: {', '.join(INFERENCE)}",
     )
     known_votes: bool = static(
         default=False,
-        doc="whether clients vote in their known group, and infer only whose model serves them",
+        doc="whether clients vote in their known group and infer only the model that serves them",
     )
     absent_vote: bool = static(
         default=False,
-        doc="whether groups without clients in a round vote again with their last order",
+        doc="whether a group without clients in a round votes again with its last ranking",
     )
     final_pass: bool = static(
-        default=False, doc="whether all clients train once more at the end, and vote in their group"
+        default=False, doc="whether all clients train and vote once more after the last round"
     )
     global_model: bool = static(
         default=False,
-        doc="whether clients are served the model of all, not their group's: E2FL (GM)",
+        doc="whether clients use the global model instead of their group's model, as in E2FL (GM)",
     )
     people: bool = static(
         default=False,
-        doc="whether groups are those of the people in each client's rows; serves the model of all",
+        doc="whether groups are groups of people within clients; clients then use the global model",
     )
     layer: int = static(
-        default=0, least=0, doc="the layer by which clients are clustered, counted from 1; 0: all"
+        default=0,
+        least=0,
+        doc="layer whose ranking is clustered, counted from 1; 0 uses all layers",
     )
-    iterations: int = static(default=20, least=1, doc="steps of the clustering at most")
-    restarts: int = static(default=5, least=1, doc="first centres that the clustering tries")
+    iterations: int = static(
+        default=20, least=1, doc="maximum number of iterations of the clustering"
+    )
+    restarts: int = static(
+        default=5, least=1, doc="number of random initialisations of the clustering"
+    )
     apart: bool = static(default=False)
 
     def __post_init__(self) -> None:

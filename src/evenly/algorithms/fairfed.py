@@ -70,31 +70,33 @@ class FairFed(Rule):
     metric: str = static(
         default="eod",
         choices=METRICS,
-        doc="the gap: 'eod' (true positives), 'spd' (predicted positives) or 'accuracy'",
+        doc="fairness metric whose gap is measured: 'eod', 'spd' or 'accuracy'",
     )
-    beta: float = leaf(default=1.0, least=0, doc="how fast weights move: 0 is FedAvg")
+    beta: float = leaf(default=1.0, least=0, doc="step size of the carried weights; 0 is FedAvg")
     form: str = static(
         default="additive",
         choices=("additive", "exponential"),
-        doc="'additive', or 'exponential' for the early version without memory",
+        doc="'additive', or 'exponential' for an early version without memory",
     )
-    clamp: bool = static(default=True, doc="additive: whether weights stop at 0")
+    clamp: bool = static(
+        default=True, doc="additive form: whether carried weights are kept at or above 0"
+    )
     carry: str = static(
         default="raw",
         choices=("raw", "normalised"),
-        doc="additive: weights carried to the next round, 'raw' or 'normalised' to sum to 1",
+        doc="additive form: weights carried to the next round, 'raw' or 'normalised' to sum to 1",
     )
     measured_on: str = static(
         default="train",
         choices=("train", "valid"),
-        doc="rows on which clients measure the gap: 'train', or 'valid', which are held out",
+        doc="rows on which clients measure the gap: 'train', or 'valid' for validation rows",
     )
     weights: str = static(
         default="size",
         choices=WEIGHTS,
         doc=(
-            "'size' (starts at n_k / n) or 'equal'; by default equal where clients are sampled by"
-            " size"
+            "initial weight: 'size' (n_k / n) or 'equal' (all the same); by default 'equal' if"
+            " clients are sampled by size, else 'size'"
         ),
     )
 

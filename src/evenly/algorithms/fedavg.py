@@ -1,4 +1,4 @@
-"""FedAvg: the mean of the clients' models.
+"""FedAvg: the weighted mean of the clients' models.
 
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
 2017.
@@ -26,7 +26,10 @@ class FedAvg(Rule):
     weights: str = static(
         default="size",
         choices=WEIGHTS,
-        doc="'size' or 'equal'; by default equal where clients are sampled by size",
+        doc=(
+            "coefficients: 'size' (in proportion to training rows) or 'equal'; by default"
+            " 'equal' if clients are sampled by size, else 'size'"
+        ),
     )
 
     def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:

@@ -30,12 +30,17 @@ class FedCvg(Rule):
     """Weigh by the exponential of the number of unprivileged rows."""
 
     alpha: float = leaf(
-        default=0.0001, least=0, doc="how much one more unprivileged row counts: 0 is FedAvg"
+        default=0.0001,
+        least=0,
+        doc="effect of one more training row of an unprivileged person; 0 is FedAvg",
     )
     weights: str = static(
         default="size",
         choices=WEIGHTS,
-        doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size",
+        doc=(
+            "'size' multiplies coefficients by n_k, 'equal' does not; by default 'equal' if"
+            " clients are sampled by size, else 'size'"
+        ),
     )
 
     @property

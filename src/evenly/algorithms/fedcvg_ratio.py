@@ -1,4 +1,4 @@
-"""FedCvg-Ratio: clients with a larger share of the rarer side get larger coefficients.
+"""FedCvg-Ratio: clients with a larger share of the minority side get larger coefficients.
 
 Gonfiantini, "Fairness-Aware Federated Learning", Master's thesis, University of Genoa, 2026. Over
 the clients that returned, r = sum u / sum n is the share of unprivileged rows, r_k = u_k / n_k a
@@ -51,27 +51,38 @@ class FedCvgRatio(Rule):
     """Weigh by size times how rich a client is in the rarer side, smoothed over rounds."""
 
     alpha: float = leaf(
-        default=0.5, least=0, doc="how much a client's share counts: 0 (with memory = 0) is FedAvg"
+        default=0.5,
+        least=0,
+        doc="effect of a client's share of unprivileged rows; 0 with memory=0 is FedAvg",
     )
     memory: float = leaf(
         default=0.5,
         least=0,
         most=1,
-        doc="share of the earlier weight that is kept, from 0 (none) to 1",
+        doc="share of the previous weight that is kept, from 0 (none) to 1",
     )
     start: str = static(
         default="first-seen",
         choices=("first-seen", "size"),
-        doc="a client's first weight: 'first-seen' (the round's own), or 'size' (n_k / n)",
+        doc=(
+            "initial weight of a client: 'first-seen' (its z_k in its first round) or"
+            " 'size' (n_k / n)"
+        ),
     )
     renormalise: bool = static(
         default=True,
-        doc="whether the averaged weights are made to sum to 1; false is the thesis' line 42",
+        doc=(
+            "whether the weights of a round are divided by their sum; false follows line 42"
+            " of the thesis"
+        ),
     )
     weights: str = static(
         default="size",
         choices=WEIGHTS,
-        doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size",
+        doc=(
+            "'size' multiplies coefficients by n_k, 'equal' does not; by default 'equal' if"
+            " clients are sampled by size, else 'size'"
+        ),
     )
 
     @property

@@ -1,5 +1,4 @@
-"""FedFB: rows count more or less by group and label, until predictions are independent of the
-group.
+"""FedFB: row weights by group and label, adapted until predictions are independent of the group.
 
 Zeng, Chen, Lee, "Improving Fairness via Federated Learning", 2021, for demographic parity and after
 the authors' code. Of the two sides z (0: unprivileged people, 1: all others), with m_z rows of n
@@ -52,13 +51,13 @@ class Balance(NamedTuple):
 class FedFB(Rule):
     """Weigh rows by group and label, and clients by the sum of their rows' weights."""
 
-    alpha: float = leaf(default=0.3, least=0, doc="step size of the row weights: 0 is FedAvg")
+    alpha: float = leaf(default=0.3, least=0, doc="step size of the row weights; 0 is FedAvg")
     weights: str = static(
         default="size",
         choices=WEIGHTS,
         doc=(
-            "'size' (c_k) or 'equal' (c_k / n_k); by default equal where clients are sampled by"
-            " size"
+            "coefficients: 'size' (c_k) or 'equal' (c_k / n_k); by default 'equal' if clients are"
+            " sampled by size, else 'size'"
         ),
     )
 

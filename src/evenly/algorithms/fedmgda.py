@@ -1,4 +1,4 @@
-"""FedMGDA+: a step that no client should mind.
+"""FedMGDA+: a step along a common descent direction of the clients.
 
 Hu et al., "Federated Learning Meets Multi-Objective Optimization", IEEE TNSE 2022. With normalised
 updates g_k / ||g_k||, lambda minimises ||sum lambda_k g_k / ||g_k|| ||^2 on the simplex, within
@@ -36,15 +36,16 @@ class FedMGDA(Rule):
         default=0.1,
         least=0,
         most=1,
-        doc="how far weights may be from their centre: 0 is the centre, 1 any weights",
+        doc="largest distance of lambda_k from its centre; 0 keeps the centre, 1 allows any",
     )
-    server_rate: float = leaf(
-        default=1.0, above=0, doc="step size along the weighted sum of normalised updates"
-    )
+    server_rate: float = leaf(default=1.0, above=0, doc="learning rate of the server")
     weights: str = static(
         default="size",
         choices=WEIGHTS,
-        doc="centre: 'size' or 'equal'; by default equal where clients are sampled by size",
+        doc=(
+            "centre of lambda: 'size' (n_k / n) or 'equal' (1 / K); by default 'equal' if"
+            " clients are sampled by size, else 'size'"
+        ),
     )
 
     @property

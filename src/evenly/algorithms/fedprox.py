@@ -1,4 +1,4 @@
-"""FedProx: FedAvg whose clients are held near the model they received.
+"""FedProx: FedAvg with a proximal term that keeps local models close to the received model.
 
 Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020. The local loss becomes
 F_k(v) + (mu/2) ||v - w||^2; mu = 0 is FedAvg. The server side is FedAvg's.

@@ -24,12 +24,18 @@ class FedSGD(Rule):
     weights: str = static(
         default="size",
         choices=WEIGHTS,
-        doc="'size' or 'equal'; by default equal where clients are sampled by size",
+        doc=(
+            "coefficients: 'size' (in proportion to training rows) or 'equal'; by default"
+            " 'equal' if clients are sampled by size, else 'size'"
+        ),
     )
     q: float | None = leaf(
         default=None,
         least=0,
-        doc="solve q-FFL with a fixed step: gradients count by their loss to this power",
+        doc=(
+            "exponent q of the q-FFL objective, minimised with a fixed step size; by"
+            " default plain FedSGD"
+        ),
     )
 
     @property

@@ -1,4 +1,4 @@
-"""FRL: clients rank the edges of a random network, and vote on their order.
+"""FRL: clients rank the edges of a random network, and the server counts the ranks as votes.
 
 Mozaffari, Shejwalkar, Houmansadr, "FRL: Federated Rank Learning", 2021. The weights of a network
 are drawn once and never change. Every client looks for the edges that serve its own rows

@@ -1,4 +1,4 @@
-"""IFCA: several models; every client chooses the one that fits it best, and trains that one.
+"""IFCA: several models, of which each client chooses and trains the one that fits it best.
 
 Ghosh, Chung, Yin, Ramchandran, "An Efficient Framework for Clustered Federated Learning", NeurIPS
 2020. The models start from different random weights (equal ones would tie, and every client would
@@ -31,12 +31,15 @@ class IFCA(Rule):
     groups: int = static(
         default=2,
         least=0,
-        doc="how many models there are; 0: as many as the data have groups of clients",
+        doc="number of models; 0 uses the number of client groups in the data",
     )
     weights: str = static(
         default="size",
         choices=WEIGHTS,
-        doc="'size' or 'equal'; by default equal where clients are sampled by size",
+        doc=(
+            "coefficients: 'size' (in proportion to training rows) or 'equal'; by default"
+            " 'equal' if clients are sampled by size, else 'size'"
+        ),
     )
     inference: str = static(default="lowest-loss")
     known_votes: bool = static(default=False)

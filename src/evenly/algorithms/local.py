@@ -1,4 +1,4 @@
-"""Local training: every client on its own, with nothing shared.
+"""Local training: every client trains alone, and nothing is shared.
 
 The baseline without federation of Mozaffari and Houmansadr (E2FL, 2022) and others: what a client's
 own rows are worth to it. From the common first model, a client trains whenever the sampling chooses

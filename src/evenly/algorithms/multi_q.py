@@ -1,5 +1,5 @@
-"""Device-specific q: train one q-FedAvg model per q, and let every client keep the one that suits
-it.
+"""Device-specific q: one q-FedAvg model per q, of which each client uses the one that is most
+accurate on its validation rows.
 
 Li et al., "Fair Resource Allocation in Federated Learning" (q-FFL), Appendix F. All models see the
 same clients and batches. Each client picks the model with the best accuracy on its own *validation*

@@ -1,4 +1,4 @@
-"""p-FedAvg: weights that depend only on the order of the clients' losses.
+"""p-FedAvg: coefficients that depend only on the ranks of the clients' losses.
 
 Iacob, "Relative Fair Federated Learning" (p-FFL). With the c clients that returned sorted by the
 loss of the received model, w+ = sum_i p_i w_(i), where the largest loss always gets the largest
@@ -45,41 +45,51 @@ RANGES = {"loss": (-7.0, 5.0), "n": (0.0, 14.0)}  # of the logarithms, before th
 class PFedAvg(Rule):
     """Coefficients by the rank of the loss."""
 
-    family: str = static(default="gini", choices=FAMILIES, doc=f"one of {', '.join(FAMILIES)}")
+    family: str = static(
+        default="gini", choices=FAMILIES, doc=f"family of weights: {', '.join(FAMILIES)}"
+    )
     first: float = leaf(
         default=1.0,
         above=0,
-        doc="arithmetic: weight of the client with the smallest loss, before normalising",
+        doc="arithmetic family: weight of the client with the smallest loss, before normalisation",
     )
     difference: float = leaf(
-        default=2.0, least=0, doc="arithmetic: how much each next client weighs more; 0 is FedAvg"
+        default=2.0,
+        least=0,
+        doc="arithmetic family: difference between the weights of neighbouring ranks; 0 is FedAvg",
     )
     ratio: float = leaf(
         default=0.5,
         above=0,
         most=1,
-        doc="geometric: z, how much each next-better client weighs less; 1 is FedAvg",
+        doc="geometric family: ratio z between the weights of neighbouring ranks; 1 is FedAvg",
     )
     sort_key: str = static(
         default="loss",
         choices=("loss", "n"),
-        doc="'loss', or 'n' to order by size as the author's code does",
+        doc="sort clients by 'loss', or by 'n' (number of training rows) as the author's code does",
     )
     weights: str = static(
         default="equal",
         choices=WEIGHTS,
-        doc="'equal', or 'size' to multiply by n_k where clients are not sampled by size",
+        doc="'equal', or 'size' to multiply weights by n_k if clients are not sampled by size",
     )
     ties: str = static(
         default="share",
         choices=("share", "order"),
-        doc="equal losses 'share' the mean of their weights, or go by their 'order' in the cohort",
+        doc=(
+            "clients with equal losses 'share' the mean of their weights, or are sorted by"
+            " their 'order' in the cohort"
+        ),
     )
 
     bins: int = static(
         default=0,
         least=0,
-        doc="0: exact ranks, for which the server sees every loss; else bins of a summed histogram",
+        doc=(
+            "0 uses exact ranks, which show every loss to the server; else the number of"
+            " bins of a summed histogram"
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""q-FedAvg: clients with a larger loss count more, and the step is damped to match.
+"""q-FedAvg: clients with a larger loss get larger coefficients.
 
 Li, Sanjabi, Beirami, Smith, "Fair Resource Allocation in Federated Learning" (q-FFL), Algorithm 1.
 It minimises sum_k p_k F_k^(q+1) / (q+1). With d_k = L (w - w_k) for the trained model w_k, and F_k
@@ -36,13 +36,22 @@ class QFedAvg(Rule):
     q: float = leaf(
         default=1.0,
         least=0,
-        doc="fairness: 0 is FedAvg, larger q weighs clients with a large loss more",
+        doc=(
+            "fairness parameter; 0 is FedAvg, and larger values give clients with a large"
+            " loss more weight"
+        ),
     )
     lipschitz: float = leaf(
-        default=10.0, above=0, doc="L, the inverse of the step size; by default 1 / learning_rate"
+        default=10.0,
+        above=0,
+        doc="L, an estimate of the gradient's Lipschitz constant; by default 1 / learning_rate",
     )
     scale_update: bool = static(
-        default=True, doc="whether d_k has the factor L; false is the form printed in the paper"
+        default=True,
+        doc=(
+            "whether updates are multiplied by L, as in the authors' code; false is the"
+            " formula printed in the paper"
+        ),
     )
 
     @property

@@ -1,4 +1,4 @@
-"""TERM: exponential tilting of the clients' losses.
+"""TERM: coefficients that grow exponentially with a client's loss.
 
 Li, Beirami, Sanjabi, Smith, "Tilted Empirical Risk Minimization", ICLR 2021, at the level of
 clients, as PropFair (Zhang et al., "Proportional Fairness in Federated Learning", TMLR 2023)
@@ -34,17 +34,20 @@ class Term(Rule):
     alpha: float = leaf(
         default=0.1,
         least=0,
-        doc="tilt: 0 is FedAvg, larger alpha weighs clients with a large loss more",
+        doc="tilt; 0 is FedAvg, and larger values give clients with a large loss more weight",
     )
     weights: str = static(
         default="size",
         choices=WEIGHTS,
-        doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size",
+        doc=(
+            "'size' multiplies coefficients by n_k, 'equal' does not; by default 'equal' if"
+            " clients are sampled by size, else 'size'"
+        ),
     )
     form: str = static(
         default="normalised",
         choices=("normalised", "authors"),
-        doc="'normalised', or 'authors' for the step of the TERM authors' code",
+        doc="'normalised', or 'authors' for the update in the TERM authors' code",
     )
 
     @property

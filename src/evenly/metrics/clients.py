@@ -32,7 +32,7 @@ Array = np.ndarray
 
 
 def mean_over_points(a: Array, n: Array) -> float:
-    """Average with respect to data points: sum n_k a_k / sum n_k.
+    """Accuracy over the rows of all clients together. A client with more rows counts more.
 
     >>> mean_over_points(np.array([1.0, 0.5]), np.array([3, 1]))
     87.5
@@ -41,7 +41,7 @@ def mean_over_points(a: Array, n: Array) -> float:
 
 
 def mean_over_clients(a: Array, n: Array) -> float:
-    """Average with respect to clients: every client counts the same.
+    """Mean accuracy over clients. Every client counts the same.
 
     >>> mean_over_clients(np.array([1.0, 0.5]), np.array([3, 1]))
     75.0
@@ -75,7 +75,7 @@ def highest(a: Array, n: Array) -> float:
 
 
 def variance(a: Array, n: Array) -> float:
-    """Population variance of the accuracies in percent squared. 0 is perfectly even.
+    """Population variance of the accuracies. It is 0 if all clients have the same accuracy.
 
     >>> variance(np.array([1.0, 0.5]), np.array([3, 1]))
     625.0
@@ -84,21 +84,17 @@ def variance(a: Array, n: Array) -> float:
 
 
 def deviation(a: Array, n: Array) -> float:
-    """Population standard deviation of the accuracies in percent."""
+    """Population standard deviation of the accuracies."""
     return float((100 * a).std())
 
 
 def angle(a: Array, n: Array) -> float:
-    """Angle in degrees between the accuracies and (1, ..., 1): arctan(std / mean). NaN if all are
-    0.
-    """
+    """Angle between the vector of accuracies and (1, ..., 1)."""
     return float(np.degrees(np.arctan2(a.std(), a.mean()))) if a.any() else float("nan")
 
 
 def divergence(a: Array, n: Array) -> float:
-    """KL divergence of a / sum(a) from the uniform distribution: sum p_k ln(m p_k), 0 ln 0 = 0. NaN
-    if all are 0.
-    """
+    """KL divergence of the accuracies, divided by their sum, from the uniform distribution."""
     if not a.any():
         return float("nan")
     p = a[a > 0] / a.sum()
@@ -106,14 +102,12 @@ def divergence(a: Array, n: Array) -> float:
 
 
 def entropy(a: Array, n: Array) -> float:
-    """Entropy of a / sum(a): ln m minus the KL divergence. NaN if all are 0."""
+    """Entropy of the accuracies, divided by their sum."""
     return float(np.log(len(a)) - divergence(a, n))
 
 
 def gini(a: Array, n: Array) -> float:
-    """Gini coefficient: 1 - sum (2i - 1) a_(i) / (m^2 mean), sorted from high to low. NaN if all
-    are 0.
-    """
+    """Gini coefficient of the accuracies, which are sorted in descending order."""
     if not a.any():
         return float("nan")
     m = len(a)
@@ -121,13 +115,12 @@ def gini(a: Array, n: Array) -> float:
 
 
 def jain(a: Array, n: Array) -> float:
-    """Jain's index: (sum a)^2 / (m sum a^2) = cos^2 of the angle. NaN if all are 0."""
+    """Jain's fairness index: the squared cosine of the angle to (1, ..., 1)."""
     return float(a.sum() ** 2 / (len(a) * (a**2).sum())) if a.any() else float("nan")
 
 
 def noise_floor(a: Array, n: Array) -> float:
-    """Variance that sampling alone would cause: the part of `variance` that is due to small test
-    sets.
+    """Estimate of the part of the variance that is due to small test sets.
 
     The accuracy of a client with true accuracy p and n rows has variance p (1 - p) / n, and a (1 -
     a) / (n - 1) is an unbiased estimate of it. The floor is its mean over clients with at least two
@@ -142,8 +135,8 @@ def noise_floor(a: Array, n: Array) -> float:
 
 
 def true_variance(a: Array, n: Array) -> float:
-    """Variance of the accuracies minus the variance from sampling, at least 0: an estimate of the
-    true unevenness.
+    """Variance minus the variance from sampling, at least 0: an estimate of the variance between
+    the clients' true accuracies.
     """
     floor = noise_floor(a, n)
     return max(0.0, variance(a, n) - floor) if np.isfinite(floor) else float("nan")
@@ -354,17 +347,23 @@ def _equity_metric(
     better: int,
     *,
     of: Callable[[Array, Array], float],
+    meaning: str,
 ) -> Metric:
-    return Metric(
-        name, title, formula, extent, better, partial(over_groups, of), CLIENT_GROUPS, NOBODY
-    )
+    computed = partial(over_groups, of)
+    return Metric(name, title, formula, extent, better, computed, CLIENT_GROUPS, NOBODY, meaning)
 
 
 EQUITY_METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
         _equity_metric(
-            "group_average", "average (groups)", "mean ā_q", PERCENT, +1, of=mean_over_clients
+            "group_average",
+            "average (groups)",
+            "mean ā_q",
+            PERCENT,
+            +1,
+            of=mean_over_clients,
+            meaning="Mean over groups of the mean accuracy of a group's clients.",
         ),
         _equity_metric(
             "group_worst10",
@@ -373,6 +372,7 @@ EQUITY_METRICS: dict[str, Metric] = {
             PERCENT,
             +1,
             of=worst_tenth,
+            meaning="Mean over the worst-served tenth of the groups.",
         ),
         _equity_metric(
             "group_best10",
@@ -381,6 +381,7 @@ EQUITY_METRICS: dict[str, Metric] = {
             PERCENT,
             +1,
             of=best_tenth,
+            meaning="Mean over the best-served tenth of the groups.",
         ),
         _equity_metric(
             "group_variance",
@@ -389,9 +390,16 @@ EQUITY_METRICS: dict[str, Metric] = {
             "0 to 2500 %²",
             -1,
             of=variance,
+            meaning="Population variance over groups of the mean accuracy of a group's clients.",
         ),
         _equity_metric(
-            "group_std", "equity", "standard deviation of ā_q", "0 to 50 %", -1, of=deviation
+            "group_std",
+            "equity",
+            "standard deviation of ā_q",
+            "0 to 50 %",
+            -1,
+            of=deviation,
+            meaning="Square root of the variance over groups.",
         ),
     )
 }

@@ -41,41 +41,41 @@ def view(tables: Array, *, favourable: int, unprivileged: Sequence[int]) -> Grou
 
 
 def statistical_parity(group_rates: GroupedRates) -> Array:
-    """Statistical parity difference: how much more often the unprivileged are predicted favourable
-    (Thesis, Eq. 1.4).
+    """Statistical parity difference: selection rate of the unprivileged minus that of the
+    privileged (thesis, Eq. 1.4).
     """
     return _gap(group_rates.sides.selection_rate)
 
 
 def equal_opportunity(group_rates: GroupedRates) -> Array:
-    """Equal opportunity difference: the same among people with the favourable label (Thesis, Eq.
-    1.5).
+    """Equal opportunity difference: true positive rate of the unprivileged minus that of the
+    privileged (thesis, Eq. 1.5).
     """
     return _gap(group_rates.sides.tpr)
 
 
 def average_odds(group_rates: GroupedRates) -> Array:
-    """Average odds difference: the mean of the differences in true and in false positive rate
-    (Thesis, Eq. 1.6).
+    """Average odds difference: mean of the differences in true and in false positive rate
+    (thesis, Eq. 1.6).
     """
     return (_gap(group_rates.sides.fpr) + _gap(group_rates.sides.tpr)) / 2
 
 
 def accuracy_difference(group_rates: GroupedRates) -> Array:
-    """How much more accurate the model is for the unprivileged (Thesis, Eq. 1.7)."""
+    """Accuracy for the unprivileged minus that for the privileged (thesis, Eq. 1.7)."""
     return _gap(group_rates.sides.accuracy)
 
 
 def f1_difference(group_rates: GroupedRates) -> Array:
-    """How much higher F1 is for the unprivileged. E2FL calls it DI; it is not the ratio known as
-    disparate impact.
+    """F1 score for the unprivileged minus that for the privileged. E2FL calls it DI; it is not
+    the ratio known as disparate impact.
     """
     return _gap(group_rates.sides.f1)
 
 
 def odds_difference(group_rates: GroupedRates) -> Array:
-    """Equalised odds difference: the larger of the gaps in true and in false positive rate, without
-    sign.
+    """Equalised odds difference: the larger of the absolute differences in true and in false
+    positive rate.
     """
     return np.maximum(np.abs(_gap(group_rates.sides.tpr)), np.abs(_gap(group_rates.sides.fpr)))
 
@@ -95,8 +95,8 @@ def range_of(rate: str, group_rates: GroupedRates) -> Array:
 
 
 def odds_range(group_rates: GroupedRates) -> Array:
-    """The larger of the ranges of true and of false positive rate over groups (fairlearn's
-    equalized odds difference).
+    """The larger of the ranges of true and of false positive rate over groups: fairlearn's
+    equalized odds difference.
     """
     return np.maximum(range_of("tpr", group_rates), range_of("fpr", group_rates))
 
@@ -112,26 +112,23 @@ def overall(rate: str, group_rates: GroupedRates) -> Array:
 
 
 def representation(group_rates: GroupedRates) -> Array:
-    """Representation rate of the unprivileged: their share of the rows, in percent (Thesis, Eq.
-    1.1).
-    """
+    """Representation rate of the unprivileged: their share of the rows (thesis, Eq. 1.1)."""
     return ratio(100 * group_rates.sides.examples[..., 0], group_rates.whole.examples)
 
 
 def fas_thesis(group_rates: GroupedRates) -> Array:
     """Fairness-accuracy score of the thesis' tables: absolute EOD, SPD and AOD, and the signed
-    accuracy difference.
+    accuracy difference. It rewards a model that is more accurate for the privileged.
 
-    It rewards a model that is more accurate for the privileged. The formula as printed (Eq. 4.2)
-    keeps every sign, rewards all bias against the unprivileged and can exceed the accuracy. It is
-    not implemented.
+    The formula as printed (Eq. 4.2) keeps every sign. It rewards all bias against the unprivileged
+    and can exceed the accuracy, so it is not implemented.
     """
     return _score(group_rates, accuracy_difference(group_rates))
 
 
 def fas_abs(group_rates: GroupedRates) -> Array:
-    """Fairness-accuracy score with absolute differences: the accuracy, reduced by any
-    unfairness.
+    """Fairness-accuracy score with absolute differences: the accuracy, reduced by the mean of four
+    absolute differences.
     """
     return _score(group_rates, np.abs(accuracy_difference(group_rates)))
 
@@ -194,6 +191,7 @@ GROUP_METRICS: dict[str, Metric] = {
             partial(overall, "accuracy"),
             ROWS,
             NOBODY,
+            meaning="Share of all rows that are classified correctly.",
         ),
         Metric(
             "precision",
@@ -204,6 +202,7 @@ GROUP_METRICS: dict[str, Metric] = {
             partial(overall, "precision"),
             ROWS,
             "nobody is predicted favourable",
+            meaning="Share of the rows predicted favourable that have the favourable label.",
         ),
         Metric("spd", "SPD", "P₀(ŷ=1) − P₁(ŷ=1)", "−1 to 1", 0, statistical_parity, SIDES, NO_ROWS),
         Metric("eod", "EOD", "TPR₀ − TPR₁", "−1 to 1", 0, equal_opportunity, SIDES, NO_LABEL),
@@ -230,9 +229,39 @@ GROUP_METRICS: dict[str, Metric] = {
         Metric(
             "f1_diff", "F1 difference (DI)", "F1₀ − F1₁", "−1 to 1", 0, f1_difference, SIDES, NO_F1
         ),
-        Metric("spd_abs", "|SPD|", "|SPD|", UNIT, -1, partial(size_of, "spd"), SIDES, NO_ROWS),
-        Metric("eod_abs", "|EOD|", "|EOD|", UNIT, -1, partial(size_of, "eod"), SIDES, NO_LABEL),
-        Metric("aod_abs", "|AOD|", "|AOD|", UNIT, -1, partial(size_of, "aod"), SIDES, NO_ODDS),
+        Metric(
+            "spd_abs",
+            "|SPD|",
+            "|SPD|",
+            UNIT,
+            -1,
+            partial(size_of, "spd"),
+            SIDES,
+            NO_ROWS,
+            meaning="Absolute value of SPD, whichever side is favoured.",
+        ),
+        Metric(
+            "eod_abs",
+            "|EOD|",
+            "|EOD|",
+            UNIT,
+            -1,
+            partial(size_of, "eod"),
+            SIDES,
+            NO_LABEL,
+            meaning="Absolute value of EOD, whichever side is favoured.",
+        ),
+        Metric(
+            "aod_abs",
+            "|AOD|",
+            "|AOD|",
+            UNIT,
+            -1,
+            partial(size_of, "aod"),
+            SIDES,
+            NO_ODDS,
+            meaning="Absolute value of AOD, whichever side is favoured.",
+        ),
         Metric(
             "acc_diff_abs",
             "|accuracy difference|",
@@ -242,6 +271,7 @@ GROUP_METRICS: dict[str, Metric] = {
             partial(size_of, "acc_diff"),
             SIDES,
             NO_ROWS,
+            meaning="Absolute value of the accuracy difference, whichever side is favoured.",
         ),
         Metric(
             "f1_diff_abs",
@@ -252,6 +282,7 @@ GROUP_METRICS: dict[str, Metric] = {
             partial(size_of, "f1_diff"),
             SIDES,
             NO_F1,
+            meaning="Absolute value of the F1 difference, whichever side is favoured.",
         ),
         Metric(
             "odds_diff",
@@ -272,6 +303,7 @@ GROUP_METRICS: dict[str, Metric] = {
             partial(range_of, "selection_rate"),
             GROUPS,
             FEW_GROUPS,
+            meaning="Highest selection rate of a group minus the lowest.",
         ),
         Metric(
             "eod_range",
@@ -282,6 +314,7 @@ GROUP_METRICS: dict[str, Metric] = {
             partial(range_of, "tpr"),
             GROUPS,
             FEW_LABELS,
+            meaning="Highest true positive rate of a group minus the lowest.",
         ),
         Metric(
             "odds_range",
@@ -302,6 +335,7 @@ GROUP_METRICS: dict[str, Metric] = {
             partial(range_of, "accuracy"),
             GROUPS,
             FEW_GROUPS,
+            meaning="Highest accuracy of a group minus the lowest.",
         ),
         Metric(
             "worst_accuracy",
@@ -312,6 +346,7 @@ GROUP_METRICS: dict[str, Metric] = {
             partial(worst_of, "accuracy"),
             GROUPS,
             NOBODY,
+            meaning="Accuracy of the group with the lowest accuracy.",
         ),
         Metric(
             "worst_tpr",
@@ -322,6 +357,7 @@ GROUP_METRICS: dict[str, Metric] = {
             partial(worst_of, "tpr"),
             GROUPS,
             "nobody is labelled favourable",
+            meaning="True positive rate of the group with the lowest one.",
         ),
         Metric(
             "worst_selection",
@@ -332,6 +368,7 @@ GROUP_METRICS: dict[str, Metric] = {
             partial(worst_of, "selection_rate"),
             GROUPS,
             NOBODY,
+            meaning="Selection rate of the group with the lowest one.",
         ),
         Metric(
             "fas_abs",

@@ -42,13 +42,14 @@ class Metric:
         title: Name in tables and reports.
         formula: Formula in plain text.
         range: Smallest and largest value, with the unit, such as ``"0 to 100 %"``.
-        better: 1 if larger is better, -1 if smaller is fairer, 0 if neither.
+        better: 1 if larger is better, -1 if smaller is better or fairer, 0 if neither.
         function: Computes the value. Its arguments depend on `rests_on`; see docs/add-a-metric.md.
         rests_on: What the value is computed from, one of `RESTS_ON`. It decides whether the metric
             is hidden where figures must not rest on few people (`--min-cell`), so it has no
             default.
         undefined: When the metric has no value, in words. If empty, the documentation determines it
             by trying.
+        meaning: What the value says, in a sentence. By default the docstring of the function.
 
     Raises:
         ValueError: If `rests_on` or `better` is not one of the values above.
@@ -66,6 +67,7 @@ class Metric:
     function: Callable[..., Any]
     rests_on: str = ""
     undefined: str = ""
+    meaning: str = ""
 
     def __post_init__(self) -> None:
         if self.rests_on not in RESTS_ON:
@@ -87,9 +89,10 @@ class Metric:
         # signed: both sides of 0 are unfair, to one side or the other
         if self.better == 0 and self.range.startswith("−"):
             return "closer to 0 is fairer"
-        return {1: "higher is better", -1: "lower is fairer", 0: "neither"}[self.better]
+        lower = "lower is better" if self.rests_on == RUN else "lower is fairer"
+        return {1: "higher is better", -1: lower, 0: "neither"}[self.better]
 
     @property
     def doc(self) -> str:
-        """The description of the function, also where some of its arguments are fixed."""
-        return description(getattr(self.function, "func", self.function))
+        """The meaning of the metric, or else the description of its function."""
+        return self.meaning or description(getattr(self.function, "func", self.function))

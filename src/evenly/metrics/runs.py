@@ -54,15 +54,15 @@ def download(trace: Trace, client_group: Any) -> float:
 
 
 def models_used(trace: Trace, client_group: Any) -> float:
-    """Number of the run's models that serve at least one client at the end. Fewer than the run has
-    if clusters collapsed.
+    """Number of models that serve at least one client after the last round. It is lower than the
+    number of models of the run if clusters collapsed.
     """
     return float(occupied(trace.choice[-1])) if trace.choice.size else float("nan")
 
 
 def group_inference(trace: Trace, client_group: Any) -> float:
-    """Share of clients that are served the model of their group, under the best matching of models
-    to groups.
+    """Share of clients that are served by the model of their group, under the best matching of
+    models to groups.
     """
     if client_group is None or not trace.choice.size:
         return float("nan")

@@ -137,7 +137,7 @@ def optimiser_parts() -> list[str]:
 class Optimiser:
     """An optax factory, or the name of one, and the numbers it is called with."""
 
-    learning_rate: float = leaf(default=0.1, above=0, doc="step size")
+    learning_rate: float = leaf(default=0.1, above=0, doc="learning rate")
     kind: str | Factory = static(
         default="sgd", doc=f"one of {', '.join(OPTIMISERS)}, or from Python any optax factory"
     )

@@ -291,18 +291,27 @@ class Frozen:
     keep.
     """
 
-    k: float = static(default=0.5, doc="share of every layer's edges that a model keeps")
+    k: float = static(default=0.5, doc="share of the edges of each layer that a model keeps")
     scores: str = static(
         default="raw",
-        doc="what orders and masks edges: 'raw' scores, 'abs' magnitudes, or 'frl-compat'",
+        doc=(
+            "score that ranks and masks edges: 'raw', 'abs' (magnitude), or 'frl-compat'"
+            " (ranked by raw score, masked by magnitude)"
+        ),
     )
     positive: bool = static(
         default=False,
-        doc="whether scores start between 0 and 1 / sqrt(fan-in), not on both sides of 0",
+        doc=(
+            "whether initial scores lie between 0 and 1 / sqrt(fan-in) instead of on both"
+            " sides of 0"
+        ),
     )
     frozen_weights: str = static(
         default="signed-constant",
-        doc="'signed-constant' or 'normal', both with variance 2 / fan-in",
+        doc=(
+            "distribution of the frozen weights: 'signed-constant' or 'normal', both with"
+            " variance 2 / fan-in"
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -49,21 +49,23 @@ class EdgePopup:
     in every round.
     """
 
-    learning_rate: float = leaf(default=0.1, above=0, doc="local step size, of the scores")
+    learning_rate: float = leaf(default=0.1, above=0, doc="learning rate of the scores")
     momentum: float = leaf(
         default=0.9,
         least=0,
         below=1,
-        doc="share of the last step that is taken again; forgotten between rounds",
+        doc="momentum of local training, reset in every round",
     )
-    weight_decay: float = leaf(default=1e-4, least=0, doc="pull of the scores towards zero")
-    epochs: int = static(
-        default=2, least=1, doc="passes over the client's training rows in a round"
-    )
+    weight_decay: float = leaf(default=1e-4, least=0, doc="weight decay of the scores")
+    epochs: int = static(default=2, least=1, doc="local epochs per round")
     batch_size: int = static(
-        default=8, least=1, doc="rows in a local step; the last batch of an epoch may be smaller"
+        default=8,
+        least=1,
+        doc="batch size of local training; the last batch of an epoch may be smaller",
     )
-    max_steps: int = static(default=0, least=0, doc="local steps in a round at most; 0 is no limit")
+    max_steps: int = static(
+        default=0, least=0, doc="maximum number of local steps per round; 0 means no limit"
+    )
     shuffle: bool = static(default=True)
 
     def remember(self, model: Tree) -> Tree:

@@ -26,7 +26,7 @@ class Fraction:
         ValueError: If the share is not legal.
     """
 
-    share: float = static(default=0.1, above=0, most=1, doc="share of the clients in a round")
+    share: float = static(default=0.1, above=0, most=1, doc="share of the clients per round")
     by_size: bool = static(default=False)
 
     @property
@@ -115,14 +115,14 @@ class Parity:
         default=0.5,
         least=0,
         most=1,
-        doc="probability of choosing by parity in a round; 0 is random sampling",
+        doc="probability of sampling by parity in a round; 0 samples at random",
     )
-    share: float = static(default=0.7, above=0, most=1, doc="share of the clients in a round")
+    share: float = static(default=0.7, above=0, most=1, doc="share of the clients per round")
     accumulate: bool = static(
-        default=False, doc="whether the sums count a client anew in every round that it is chosen"
+        default=False, doc="whether a client counts again in every round in which it is sampled"
     )
     prefilled: bool = static(
-        default=False, doc="whether the register holds every client from the start"
+        default=False, doc="whether the register contains all clients from the start"
     )
     by_size: bool = static(default=False)
 
@@ -184,7 +184,7 @@ class Uniform:
         ValueError: If the number is not a whole number of at least 1.
     """
 
-    clients: int = static(default=10, least=1, doc="clients in a round")
+    clients: int = static(default=10, least=1, doc="number of clients per round")
     by_size: bool = static(default=False)
 
     @property
@@ -245,7 +245,7 @@ class Weighted:
         [0, 2]
     """
 
-    clients: int = static(default=10, least=1, doc="clients in a round")
+    clients: int = static(default=10, least=1, doc="number of clients per round")
     replace: bool = static(default=False, doc="whether a client can be drawn twice in a round")
     by_size: bool = static(default=True)
 

@@ -38,12 +38,16 @@ class NashBargaining:
     M: float = leaf(
         default=5.0,
         above=0,
-        doc="baseline utility: must exceed the usual loss; large M tends to FedAvg",
+        doc="baseline utility M; must exceed typical losses, and large values approach FedAvg",
     )
     epsilon: float = leaf(
-        default=0.2, above=0, doc="where M - loss falls under it, the loss is divided by M instead"
+        default=0.2,
+        above=0,
+        doc="if M - loss is below this value, the client minimises loss / M instead",
     )
-    huber: bool = static(default=False, doc="whether the fallback keeps the slope 1 / epsilon")
+    huber: bool = static(
+        default=False, doc="whether the fallback has the slope 1 / epsilon instead of 1 / M"
+    )
 
     def __call__(self, loss: Array) -> Array:
         inside = self.M - loss >= self.epsilon
@@ -69,22 +73,24 @@ class LocalState(NamedTuple):
 class LocalTraining:
     """Epochs of mini-batch steps from the received model; the vector is trained minus received."""
 
-    learning_rate: float = leaf(default=0.1, doc="local step size")
-    epochs: int = static(
-        default=1, least=1, doc="passes over the client's training rows in a round"
-    )
+    learning_rate: float = leaf(default=0.1, doc="learning rate of local training")
+    epochs: int = static(default=1, least=1, doc="local epochs per round")
     batch_size: int = static(
-        default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller"
+        default=10,
+        least=1,
+        doc="batch size of local training; the last batch of an epoch may be smaller",
     )
     mu: float | None = leaf(
         default=0.0,
         least=0,
-        doc="strength of FedProx's pull towards the received model; 0 is plain local training",
+        doc="coefficient of FedProx's proximal term; 0 trains without it",
     )
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
     shape: NashBargaining | None = None
-    max_steps: int = static(default=0, least=0, doc="local steps in a round at most; 0 is no limit")
+    max_steps: int = static(
+        default=0, least=0, doc="maximum number of local steps per round; 0 means no limit"
+    )
     shuffle: bool = static(default=True)
 
     def __post_init__(self) -> None:
@@ -183,7 +189,7 @@ class FullGradient:
     Rows are read in batches only to bound memory; the result does not depend on their size.
     """
 
-    learning_rate: float = leaf(default=0.1, above=0, doc="step size")
+    learning_rate: float = leaf(default=0.1, above=0, doc="learning rate")
     batch_size: int = static(default=128, least=1)
     epochs: int = static(default=1, least=1)
     shuffle: bool = static(default=False)
@@ -248,21 +254,26 @@ class PersonalTraining:
     moves both models and is reset in every round.
     """
 
-    learning_rate: float = leaf(default=0.1, doc="local step size, of both models")
+    learning_rate: float = leaf(default=0.1, doc="learning rate of both models")
     pull: float = leaf(
         default=1.0,
         least=0,
-        doc="lambda: 0 trains personal models alone, large values tie them to the shared one",
+        doc=(
+            "lambda, which keeps personal models close to the shared one; 0 trains them"
+            " independently"
+        ),
     )
-    epochs: int = static(
-        default=1, least=1, doc="passes over the client's training rows in a round"
-    )
+    epochs: int = static(default=1, least=1, doc="local epochs per round")
     batch_size: int = static(
-        default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller"
+        default=10,
+        least=1,
+        doc="batch size of local training; the last batch of an epoch may be smaller",
     )
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
-    max_steps: int = static(default=0, least=0, doc="local steps in a round at most; 0 is no limit")
+    max_steps: int = static(
+        default=0, least=0, doc="maximum number of local steps per round; 0 means no limit"
+    )
     shuffle: bool = static(default=True)
 
     def __post_init__(self) -> None:
@@ -307,16 +318,18 @@ class TrainingAlone:
     A local optimiser is reset in every round, as in federated training.
     """
 
-    learning_rate: float = leaf(default=0.1, doc="local step size")
-    epochs: int = static(
-        default=1, least=1, doc="passes over the client's training rows in a round"
-    )
+    learning_rate: float = leaf(default=0.1, doc="learning rate of local training")
+    epochs: int = static(default=1, least=1, doc="local epochs per round")
     batch_size: int = static(
-        default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller"
+        default=10,
+        least=1,
+        doc="batch size of local training; the last batch of an epoch may be smaller",
     )
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
-    max_steps: int = static(default=0, least=0, doc="local steps in a round at most; 0 is no limit")
+    max_steps: int = static(
+        default=0, least=0, doc="maximum number of local steps per round; 0 means no limit"
+    )
     shuffle: bool = static(default=True)
 
     def __post_init__(self) -> None:
@@ -382,9 +395,9 @@ class Reweigh:
     """
 
     rescale: bool = static(
-        default=False, doc="whether a client's weights are scaled to a mean of 1"
+        default=False, doc="whether the row weights of a client are scaled to a mean of 1"
     )
-    cap: float = static(default=0.0, least=0, doc="no row counts more than this; 0 is no limit")
+    cap: float = static(default=0.0, least=0, doc="largest weight of a row; 0 means no limit")
 
     def weights(self, y: np.ndarray, group: np.ndarray) -> np.ndarray:
         """Weights of the rows of one client, from their labels and groups. [n]"""
