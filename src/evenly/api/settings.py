@@ -147,6 +147,11 @@ def source_of(data: Any, columns: ColumnSettings) -> tuple[dict[str, Any], Any]:
         frame, reference = as_pandas(data), reference_of(data)
         source = table_source(frame, **_columns(columns))
         return source | ({REFERENCE: reference} if reference else {}), frame
+    if not isinstance(data, str | Federation | Mapping):
+        raise TypeError(
+            "data must be a DataFrame, the path of a .csv or .parquet file, a Federation, or the"
+            f" name of a data set such as 'synthetic', got {_data_words(data)}."
+        )
     defaults = ColumnSettings()._asdict()
     names = [name for name, value in columns._asdict().items() if value != defaults[name]]
     if names:
@@ -158,13 +163,8 @@ def source_of(data: Any, columns: ColumnSettings) -> tuple[dict[str, Any], Any]:
         return dict(stored_federation(data)), data
     if isinstance(data, Mapping):
         return dict(data), None
-    if isinstance(data, str):
-        part = parse_one(data, "data set")
-        return {"name": part.name, **part.settings}, None
-    raise TypeError(
-        "data must be a DataFrame, the path of a .csv or .parquet file, a Federation, or the name"
-        f" of a data set such as 'synthetic', got {_data_words(data)}."
-    )
+    part = parse_one(data, "data set")
+    return {"name": part.name, **part.settings}, None
 
 
 def _columns(columns: ColumnSettings) -> dict[str, Any]:
