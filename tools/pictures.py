@@ -82,7 +82,7 @@ def themed(svg: str) -> str:
 
 
 def rendered(chart: Any) -> str:
-    sides = {"left": 12, "right": 20, "top": 8, "bottom": 8}
+    sides = {"left": 28, "right": 20, "top": 8, "bottom": 8}
     extra = {"concat": {"spacing": 60}, "facet": {"spacing": 18}, "header": HEADER, "aria": False}
     spec = chart.to_dict() | {"config": config(colour) | extra, "padding": sides}
     return vl_convert.vegalite_to_svg(spec)
