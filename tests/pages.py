@@ -6,7 +6,8 @@ A comment before a block says how it is tested, visibly in the source of the pag
     <!-- not run: why -->            the block is only read; its `evenly` commands must parse
     <!-- needs data: adult, mnist --> it runs where the files of these data sets are
 
-A fenced block with `title="name"` is written into the folder in which the page's commands run.
+A fenced block with `title="name"` is written into the folder in which the page's commands run. One
+that begins with `>>>` is a session: it is run, and must print what it shows.
 """
 
 import re
@@ -43,7 +44,7 @@ BREAKS = {"|", ">", ">>", "&&", "||", ";", "&"}
 
 
 class Block(NamedTuple):
-    kind: str  # "python", "shell", "file" or "other"
+    kind: str  # "python", "session", "shell", "file" or "other"
     text: str
     line: int
     title: str = ""
@@ -82,17 +83,14 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def _block(language: str, body: list[str], line: int, said: dict[str, str], title: str) -> Block:
     first = (body[0].removeprefix("$ ").split() or [""])[0] if body else ""
-    kind = (
-        "file"
-        if title
-        else (
-            "python"
-            if language == "python"
-            else "shell"
-            if language in SHELLS or first in PROGRAMS
-            else "other"
-        )
-    )
+    if title:
+        kind = "file"
+    elif first == ">>>":
+        kind = "session"
+    elif language == "python":
+        kind = "python"
+    else:
+        kind = "shell" if language in SHELLS or first in PROGRAMS else "other"
     needs = tuple(name.strip() for name in said.get("needs data", "").split(",") if name.strip())
     return Block(kind, "\n".join(body) + "\n", line, title, said.get("not run", ""), needs)
 

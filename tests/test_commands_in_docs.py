@@ -15,10 +15,12 @@ What happens to a command:
 - parsed: `watch` serves until it is stopped, `data fetch` downloads, `flower up` starts a
   federation, and `--on ray` needs a cluster; their own tests do that. Their options must exist. So
   must the targets of `make` and the scripts and options given to `python`.
+- sessions (`>>>`) run as they are written, and must print what the page shows. They are small.
 - Anything else (pip, ray, ...) must be marked on the page with a comment that says why it is not
   run (see tests/pages.py).
 """
 
+import doctest
 import importlib.util
 import os
 import re
@@ -250,6 +252,23 @@ def test_what_the_page_says_works(page: Path, folder: Path, capsys: pytest.Captu
     check_printed(page, capsys.readouterr().out)
     if absent:
         need(absent[0])
+
+
+SESSIONS = [page for page in PAGES if any(block.kind == "session" for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=name)
+def test_sessions_print_what_the_page_shows(page: Path, folder: Path):
+    """The sessions of a page share their names, as if they were typed one after another."""
+    names: dict[str, Any] = {}
+    runner, parser = doctest.DocTestRunner(), doctest.DocTestParser()
+    for block in blocks(page):
+        if block.kind == "session":
+            # errors name the line of the page
+            lines = parser.get_doctest(block.text, names, name(page), name(page), block.line - 1)
+            runner.run(lines, clear_globs=False)
+            names = lines.globs
+    assert runner.summarize(verbose=False).failed == 0
 
 
 def check_printed(page: Path, printed: str) -> None:

@@ -79,7 +79,7 @@ def test_a_study_has_its_partitions(tmp_path: Path):
     assert len(results.table()) > 0
     again = evenly.load_results(tmp_path)
     assert isinstance(again, evenly.StudyResults)
-    assert again.rows == results.rows
+    pd.testing.assert_frame_equal(again.table(), results.table())
     assert repr(results).startswith("StudyResults of thesis/compas-dirichlet: ")
     with pytest.raises(ValueError, match="no partition 'x'"):
         results["x"]

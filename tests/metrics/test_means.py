@@ -160,8 +160,8 @@ def test_the_examples_in_the_documentation_hold():
     assert doctest.testmod(statistics).failed == 0
 
 
-def test_the_page_on_the_idea_has_these_means_and_weights():
-    page = (Path(__file__).parents[2] / "docs" / "idea.md").read_text()
+def test_the_page_on_q_ffl_has_these_means_and_weights():
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "q-ffl.md").read_text()
     settings = {
         "FedAvg": ("fedavg", 0.0),
         "q-FFL, q = 1": ("q-ffl", 1.0),
