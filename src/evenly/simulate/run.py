@@ -552,6 +552,8 @@ def first_memory(rule: Rule, public: Tree, shape: Shape, runs: slice) -> Memory:
     """The memory of a client that has not taken part, in the runs of a rule group: zeros in the
     form of what the rule remembers. [..., runs]
     """
+    if type(rule).remember is Rule.remember:
+        return Memory((), ())  # without tracing, which takes longer than a short run
     own = form_of_own(shape.groups, shape.labels)
     size = runs.stop - runs.start
     remember = jax.vmap(
