@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from evenly.api.experiments import tune as tune
     from evenly.api.results import Results as Results
     from evenly.api.search import TuningResults as TuningResults
-    from evenly.api.study import StudyResults as StudyResults
+    from evenly.api.study_results import StudyResults as StudyResults
     from evenly.auditing import audit as audit
     from evenly.catalogue import cite as cite
     from evenly.catalogue import describe as describe
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Algorithm": "evenly.types", "Federation": "evenly.data.federation", "Model": "evenly.saving",
     "Results": "evenly.api.results", "Seeds": "evenly.types",
-    "StudyResults": "evenly.api.study", "Trace": "evenly.types",
+    "StudyResults": "evenly.api.study_results", "Trace": "evenly.types",
     "TuningResults": "evenly.api.search", "algorithm": "evenly.algorithms",
     "audit": "evenly.auditing", "cite": "evenly.catalogue", "companions": "evenly.simulate",
     "compare": "evenly.api.experiments", "describe": "evenly.catalogue",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evenly.api.results import Results
-from evenly.api.study import StudyResults
+from evenly.api.study_results import StudyResults
 from evenly.experiment.config import Experiment
 from evenly.experiment.estimate import refuse_large_models
 from evenly.experiment.execute import (

@@ -21,7 +21,7 @@ from evenly.api.settings import (
     source_of,
     with_settings,
 )
-from evenly.api.study import StudyResults
+from evenly.api.study_results import StudyResults
 from evenly.experiment.config import (
     Experiment,
     experiment_of,

@@ -404,7 +404,7 @@ class Results:
             >>> type(results.plot("history")).__name__
             'LayerChart'
         """
-        from evenly.api.charts import draw  # Altair is slow to import
+        from evenly.api.plots import draw  # Altair is slow to import
 
         if kind not in KINDS:
             raise unknown("chart", kind, KINDS)

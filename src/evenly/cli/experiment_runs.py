@@ -15,7 +15,7 @@ from evenly.api import execution
 from evenly.api.experiments import default_folder
 from evenly.api.progress import progress_bar
 from evenly.api.results import Results
-from evenly.api.study import StudyResults
+from evenly.api.study_results import StudyResults
 from evenly.cli.interruption import working_in
 from evenly.cli.options import Execution
 from evenly.cli.terminal import plain_console, print_json, this_command

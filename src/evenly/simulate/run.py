@@ -157,7 +157,13 @@ def simulate(
     if all(algorithm.rule.people for algorithm in algorithms):
         return _simulate_people(task, federation, algorithms, rounds, settings)
     census, client_group = federation.census(), federation.client_group
-    algorithms = [fit_to_data(algorithm, census, client_group) for algorithm in algorithms]
+    # Most methods have one model, whose form does not depend on the clients.
+    algorithms = [
+        one
+        if one.rule.groups is None and one.network is None
+        else fit_to_data(one, census, client_group)
+        for one in algorithms
+    ]
     for algorithm in algorithms:
         refuse_without_validation(algorithm, federation)
     # a run that was joined with others on a GPU may resume here
