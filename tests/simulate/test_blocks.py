@@ -198,13 +198,15 @@ def test_sizes_are_rounded_up_to_four_bits(n: int, found: int):
 @pytest.mark.parametrize(
     "rows, cells, other, rounds, padded, steps",
     [
-        (2**21, 2**22, {}, 20, 20, 104),  # 100 steps, rounded up
-        (40, 2**22, {}, 4, 20, 20),  # room for 20 batches of two
-        (2, 2**22, {}, 1, 20, 7),  # one round at least, however long
-        (2**21, 25, {"runs": 2}, 4, 4, 104),  # 25 cells, six for each round
-        (2**21, 5, {"runs": 2}, 1, 1, 104),
+        (2**21, 2**22, {}, 32, 32, 160),  # the next power of two, and five steps a round
+        (40, 2**22, {}, 4, 32, 20),  # room for 20 batches of two
+        (2, 2**22, {}, 1, 32, 7),  # one round at least, however long
+        (2**21, 25, {"runs": 2}, 4, 4, 160),  # 25 cells, six for each round
+        (2**21, 5, {"runs": 2}, 1, 1, 160),
         (2**21, 2**22, {"rounds": 3}, 8, 8, 40),  # a short run shares the program of longer ones
-        (2**21, 2**22, {"rounds": 9}, 9, 9, 48),
+        (2**21, 2**22, {"rounds": 9}, 16, 16, 80),
+        (2**21, 2**22, {"rounds": 16}, 16, 16, 80),
+        (2**21, 2**22, {"rounds": 17}, 32, 32, 160),
         (2**21, 2**22, {"most": 2}, 2, 2, 10),
         (2**21, 2**22, {"most": 0}, 1, 1, 7),
         (2**21, 2**22, {"rounds": 5000}, 1024, 1024, 5120),
@@ -232,7 +234,7 @@ def test_lanes_share_the_room_and_rounds_without_steps_are_cut_too(monkeypatch: 
     assert cut(Steady(lanes=2)).rounds == 4
     empty = Steady(usual_steps_per_round=0, most_steps_per_round=0)
     first: Any = cut(empty).next(0)
-    assert (first.block["rounds"], first.block["steps"]) == (20, 20)
+    assert (first.block["rounds"], first.block["steps"]) == (32, 32)
 
 
 def test_evaluations_are_the_ends_of_stretches():

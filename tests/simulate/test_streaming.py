@@ -159,7 +159,8 @@ def test_a_panel_is_some_of_the_clients(crowd: Federation, stream: bool, methods
     assert some.panel.tolist() == panel.tolist()
     np.testing.assert_array_equal(some.tables, everyone.tables[:, :, panel])
     np.testing.assert_allclose(some.losses, everyone.losses[:, :, panel], rtol=1e-6)
-    shared = {"tables": some.tables, "losses": some.losses, "panel": some.panel}
+    assert some.clients == tuple(everyone.clients[k] for k in panel)
+    shared = {name: getattr(some, name) for name in ("tables", "losses", "panel", "clients")}
     same_bits(everyone._replace(**shared), some)
 
 

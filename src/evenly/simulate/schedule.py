@@ -515,7 +515,7 @@ class Blocks:
         # Array sizes do not depend on how rows are partitioned, so that partitions of the same rows
         # share a compiled program.
         room = max(LARGEST_BLOCK_ROWS // (planner.batch * planner.lanes), 1)
-        most = max(1, min(MOST_ROUNDS, max(rounds, FEWEST_ROUNDS), most))
+        most = max(1, min(MOST_ROUNDS, whole_power(max(rounds, FEWEST_ROUNDS)), most))
         self._steps = max(round_up(min(most * usual, room)), planner.most_steps_per_round)
         self._padded = int(np.clip(LARGEST_BLOCK_CELLS // (planner.slots * runs), 1, most))
         self.rounds = int(np.clip(self._steps // usual, 1, self._padded))
@@ -570,6 +570,13 @@ def round_up(n: int) -> int:
     return -(-n // step) * step
 
 
+def whole_power(n: int) -> int:
+    """The next power of two. Runs of 40 and of 60 rounds then have blocks of the same size, and
+    share a compiled program.
+    """
+    return 1 << (n - 1).bit_length()
+
+
 def block_rounds(rounds: int, small: bool) -> int:
     """Limit on the rounds of a block.
 
@@ -577,4 +584,4 @@ def block_rounds(rounds: int, small: bool) -> int:
     several blocks, and the next is planned while one is trained. The length of other blocks is
     decided by their Pace.
     """
-    return max(FEWEST_ROUNDS, -(-rounds // BLOCKS)) if small else MOST_ROUNDS
+    return whole_power(max(FEWEST_ROUNDS, -(-rounds // BLOCKS))) if small else MOST_ROUNDS
