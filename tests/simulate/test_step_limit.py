@@ -53,7 +53,7 @@ def test_a_limit_is_a_whole_number(value: float):
             ValueError,
             match=(
                 rf"^{name}: max_steps must be a whole number of at least 0, got {value}\. Meaning:"
-                r" local steps"
+                r" maximum number of local steps"
             ),
         ):
             algorithm(f"{name}(max_steps={value})")

@@ -94,6 +94,7 @@ def test_nothing_is_asked_for_that_was_not(tiny: Federation, programs: list[dict
         "dropout": 0.0,
         "lanes": 0,
         "devices": 0,
+        "memories": False,
     }
     assert programs == [expected]
 

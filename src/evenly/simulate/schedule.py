@@ -451,7 +451,7 @@ def deal(steps: np.ndarray, lanes: int) -> list[tuple[int, list[int]]]:
 LARGEST_BLOCK_ROWS = 2**21  # row numbers that are planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells that are on the device at a time
 MOST_ROUNDS = 1024  # in a block
-BLOCKS = 4  # of a run with small steps, at least
+BLOCKS = 4  # of a run with small steps, about
 # for which a block has room, even if a run has fewer: short runs then share the program of longer
 # ones
 FEWEST_ROUNDS = 8
