@@ -290,13 +290,12 @@ def check_printed(page: Path, printed: str) -> None:
 
 
 def figures(text: str) -> list[float]:
-    """The numbers on lines that hold nothing else."""
-    return [
-        float(number)
+    """The numbers on lines that hold nothing else, or nothing but the method before them."""
+    lines = (
+        re.fullmatch(r"([a-z-]+(\(\S*\))? +)?(?P<numbers>\d+(\.\d+)?( +\d+(\.\d+)?)*)", line)
         for line in text.splitlines()
-        if re.fullmatch(r"\d+(\.\d+)?( \d+(\.\d+)?)*", line)
-        for number in line.split()
-    ]
+    )
+    return [float(number) for line in lines if line for number in line["numbers"].split()]
 
 
 def printing(page: Path) -> tuple[str, list[float]]:
