@@ -117,6 +117,12 @@ def tune(
 
     Raises:
         ValueError: If the method leaves no setting open, or if an option is not valid.
+
+    Example:
+        >>> data = "synthetic(clients=5)"
+        >>> found = tune("q-fedavg(q=[1, 5])", data=data, rounds=2, seeds=1)
+        >>> found.choice.chosen
+        'q-fedavg(q=0)'
     """
     return search(
         method,
