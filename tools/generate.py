@@ -20,7 +20,7 @@ import numpy as np
 from evenly.algorithms import METHODS, Method
 from evenly.report.charts.theme import save_chart
 from evenly.report.charts.weighing import weighing_chart
-from tools import catalogue, measurements, results
+from tools import catalogue, command_line, measurements, reference, results
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -91,6 +91,9 @@ def pages() -> Iterator[tuple[Path, str]]:
     }
     for path, (part, otherwise) in parts.items():
         yield path, with_generated(path, part(), otherwise)
+    for name, text in reference.pages():
+        yield DOCS / "reference" / name, text
+    yield DOCS / "reference" / "cli.md", command_line.page()
 
 
 def with_generated(path: Path, generated: str, otherwise: str) -> str:
