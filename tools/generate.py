@@ -20,7 +20,7 @@ import numpy as np
 from evenly.algorithms import METHODS, Method
 from evenly.report.charts.theme import save_chart
 from evenly.report.charts.weighing import weighing_chart
-from tools import catalogue, command_line, measurements, reference, results
+from tools import catalogue, command_line, gallery, measurements, reference, results
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -79,6 +79,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         )
     parts = {
         DOCS / "algorithms" / "index.md": (catalogue.methods_part, "# Methods\n"),
+        DOCS / "gallery" / "index.md": (gallery.part, "# Gallery\n"),
         DOCS / "metrics.md": (catalogue.metrics_part, "# Metrics\n"),
         ROOT / "README.md": (results.headline, "# evenly\n"),
         DOCS / "flower-trust.md": (measurements.lying_client_part, "# A client that lies\n"),
