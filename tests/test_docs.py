@@ -29,9 +29,9 @@ def anchors(text: str) -> set[str]:
 
 
 def prose(text: str) -> str:
-    """A page without its code, in which brackets are no links."""
-    fences = r"^( *)(```+).*?^\1\2$"
-    return re.sub(r"`[^`\n]+`", "", re.sub(fences, "", text, flags=re.MULTILINE | re.DOTALL))
+    """A page without its code and comments, in which brackets are no links."""
+    hidden = r"^( *)(```+).*?^\1\2$|<!--.*?-->"
+    return re.sub(r"`[^`\n]+`", "", re.sub(hidden, "", text, flags=re.MULTILINE | re.DOTALL))
 
 
 def test_generated_parts_are_up_to_date():
