@@ -208,11 +208,17 @@ def _summary(exhibit: Exhibit, built: Path) -> str:
     )
 
 
-def opening(report: str, paragraphs: int = 3) -> list[str]:
-    """Return the first paragraphs of a report below its title, as text for Markdown."""
-    found = re.findall(r"<p\b[^>]*>(.*?)</p>", report.partition("</h1>")[2], re.DOTALL)
-    texts = (html.unescape(re.sub(r"<[^>]+>", "", text)) for text in found[:paragraphs])
-    return [re.sub(r"([*_`\\|])", r"\\\1", html.escape(text, quote=False)) for text in texts]
+def opening(report: str, paragraphs: int = 4) -> list[str]:
+    """Return the first sentences of a report below its title, as text for Markdown. Notes in small
+    print and lone figures are left out.
+    """
+    head = report.partition("</h1>")[2].partition("</header>")[0]
+    found = re.findall(r"<p\b([^>]*)>(.*?)</p>", head, re.DOTALL)
+    texts = [
+        html.unescape(re.sub(r"<[^>]+>", "", text)) for said, text in found if "soft" not in said
+    ]
+    sentences = [text for text in texts if text.endswith(".")][:paragraphs]
+    return [re.sub(r"([*_`\\|])", r"\\\1", html.escape(text, quote=False)) for text in sentences]
 
 
 if __name__ == "__main__":
