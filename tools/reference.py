@@ -139,15 +139,13 @@ def entry_parts(entry: Entry) -> Iterator[str]:
         yield _module_line(entry)
     else:
         yield fenced("py", signature(entry))
-    yield described(entry.doc)
+    kind: Any = entry.value if inspect.isclass(entry.value) and not entry.is_constant else None
+    yield described(entry.doc, fields(kind) if kind and "\nArgs:" not in entry.doc else "")
     if isinstance(entry.value, Mapping):
-        yield "Keys: " + ", ".join(f"`{key}`" for key in entry.value) + "."
-    if inspect.isclass(entry.value) and not entry.is_constant:
-        if "\nArgs:" not in entry.doc:
-            yield fields(entry.value)
-        for name, member in members(entry.value):
-            yield f"### {entry.name}.{name}"
-            yield from member_parts(name, member)
+        yield _wrapped("Keys: " + ", ".join(f"`{key}`" for key in entry.value) + ".", "")
+    for name, member in members(kind) if kind else ():
+        yield f"### {entry.name}.{name}"
+        yield from member_parts(name, member)
 
 
 def _module_line(entry: Entry) -> str:
@@ -190,7 +188,7 @@ def _parameter(parameter: inspect.Parameter) -> str:
     if parameter.default is parameter.empty:
         return f"{stars}{parameter.name}{annotation}"
     default = repr(parameter.default)
-    default = default if len(default) <= MOST and not default.startswith("<") else "..."
+    default = default if len(default) <= MOST and not default.startswith(("<", "array(")) else "..."
     return f"{stars}{parameter.name}{annotation}{' = ' if annotation else '='}{default}"
 
 
@@ -216,8 +214,8 @@ def _is_public(name: str) -> bool:
 
 def member_parts(name: str, member: Any) -> Iterator[str]:
     if isinstance(member, property | cached_property):
-        function = member.func if isinstance(member, cached_property) else member.fget
-        returns = _annotated(": ", inspect.signature(function).return_annotation)  # pyright: ignore
+        function: Any = member.func if isinstance(member, cached_property) else member.fget
+        returns = _annotated(": ", inspect.signature(function).return_annotation)
         yield fenced("py", f"{name}{returns}")
     else:
         function = getattr(member, "__func__", member)
@@ -250,9 +248,12 @@ def comments(kind: type) -> dict[str, str]:
     return found
 
 
-def described(doc: str) -> str:
-    """Return a docstring as Markdown."""
-    return "\n\n".join(_section(title, text) for title, text in sections(doc) if text.strip())
+def described(doc: str, fields: str = "") -> str:
+    """Return a docstring as Markdown, with the list of fields before its example."""
+    parts = [(title, _section(title, text)) for title, text in sections(doc) if text.strip()]
+    at = next((i for i, (title, _) in enumerate(parts) if title.startswith("Ex")), len(parts))
+    texts = [text for _, text in parts]
+    return "\n\n".join([*texts[:at], *([fields] if fields else []), *texts[at:]])
 
 
 def sections(doc: str) -> Iterator[tuple[str, str]]:
@@ -287,9 +288,9 @@ def items(text: str) -> str:
     )
 
 
-def _wrapped(item: str) -> str:
+def _wrapped(text: str, indent: str = "  ") -> str:
     return textwrap.fill(
-        item, 98, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        text, 98, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 
@@ -331,9 +332,19 @@ def linked(part: str, module: str) -> str:
         place = _places().get(match[1])
         return f"[`{match[1]}`]({place})" if place and place != page_name(module) else match[0]
 
+    def with_links(text: str) -> str:
+        text = re.sub(r":\w+:(?=`)", "", text)
+        text = FILE.sub(r"[\1](../\1)", re.sub(r"(?<!\[)`(evenly(?:\.\w+)*)`", link, text))
+        return "\n".join(
+            line if len(line) <= 100 or line.startswith("|") else _wrapped(line, _indent(line))
+            for line in text.split("\n")
+        )
+
     return "".join(
-        text
-        if text.startswith("```")
-        else FILE.sub(r"[\1](../\1)", re.sub(r"(?<!\[)`(evenly(?:\.\w+)*)`", link, text))
+        text if text.startswith("```") else with_links(text)
         for text in re.split(r"(```.*?```)", part, flags=re.DOTALL)
     )
+
+
+def _indent(line: str) -> str:
+    return "  " if line.startswith(("- ", "  ")) else ""

@@ -258,7 +258,7 @@ def final_metrics(trace: Trace, split: str = "test") -> dict[str, float]:
     """Compute all client metrics of a run's last evaluation.
 
     Args:
-        trace: A finished run, as returned by :func:`evenly.simulate`.
+        trace: A finished run, as returned by :func:`evenly.train`.
         split: Rows to evaluate on: ``"train"``, ``"valid"`` or ``"test"``.
 
     Returns:
