@@ -30,7 +30,9 @@ ASSEMBLED = ROOT / ".site"
 OUTSIDE = {
     "benchmarks.md": ROOT / "benchmarks" / "README.md",
     "changelog.md": ROOT / "CHANGELOG.md",
+    "code-of-conduct.md": ROOT / "CODE_OF_CONDUCT.md",
     "contributing.md": ROOT / "CONTRIBUTING.md",
+    "security.md": ROOT / "SECURITY.md",
 }
 DATA = ROOT / "benchmarks" / "results"  # files that the page of the benchmarks links to
 LINK = re.compile(r"(\]\()([^)\s#]+)([^)]*\))")
