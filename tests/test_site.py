@@ -115,8 +115,9 @@ def test_folders_of_the_navigation_become_their_pages_and_absent_pages_are_left_
     (tmp_path / "some").mkdir()
     for name in ("b", "a", "index"):
         (tmp_path / "some" / f"{name}.md").write_text(f"# Page {name}\n")
+    (tmp_path / "some" / "index.md").write_text("# Some\n\n[b](b.md) [a](a.md) [b](b.md)\n")
     (tmp_path / "one.md").write_text("# One\n")
-    pages = ["some/index.md", {"Page a": "some/a.md"}, {"Page b": "some/b.md"}]
+    pages = ["some/index.md", {"Page b": "some/b.md"}, {"Page a": "some/a.md"}]
     nav = [{"One": "one.md"}, {"Two": "two.md"}, {"Some": "some/"}, {"None": "none/"}]
     assert expand(nav, tmp_path) == [{"One": "one.md"}, {"Some": pages}]
     assert expand([{"All": ["one.md", "some/"]}], tmp_path) == [{"All": ["one.md", *pages]}]

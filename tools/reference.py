@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 MODULES = (
     "evenly", "evenly.types", "evenly.models", "evenly.metrics", "evenly.parts", "evenly.flower",
 )  # fmt: skip
-SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Examples?|Note):$")
+SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields|Examples?|Note):$")
+LISTS = ("Args", "Attributes", "Raises")  # sections of names and their descriptions
 TITLES = {"Args": "Parameters", "Examples": "Example"}
 PREFIX = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])")
 FILE = re.compile(r"\bdocs/([\w/-]+\.md)")
@@ -140,7 +141,8 @@ def entry_parts(entry: Entry) -> Iterator[str]:
     else:
         yield fenced("py", signature(entry))
     kind: Any = entry.value if inspect.isclass(entry.value) and not entry.is_constant else None
-    yield described(entry.doc, fields(kind) if kind and "\nArgs:" not in entry.doc else "")
+    listed = any(title in LISTS[:2] for title, _ in sections(entry.doc))
+    yield described(entry.doc, fields(kind) if kind and not listed else "")
     if isinstance(entry.value, Mapping):
         yield _wrapped("Keys: " + ", ".join(f"`{key}`" for key in entry.value) + ".", "")
     for name, member in members(kind) if kind else ():
@@ -274,7 +276,7 @@ def sections(doc: str) -> Iterator[tuple[str, str]]:
 def _section(title: str, text: str) -> str:
     if not title:
         return examples_fenced(text)
-    body = items(text) if title in ("Args", "Raises") else examples_fenced(text)
+    body = items(text) if title in LISTS else examples_fenced(text)
     return f"**{TITLES.get(title, title)}**\n\n{body}"
 
 

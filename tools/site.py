@@ -35,6 +35,7 @@ OUTSIDE = {
     "security.md": ROOT / "SECURITY.md",
 }
 DATA = ROOT / "benchmarks" / "results"  # files that the page of the benchmarks links to
+SCRIPTS = (".py", ".pyc")  # of tutorials; they are no part of the site
 LINK = re.compile(r"(\]\()([^)\s#]+)([^)]*\))")
 LONG = 30  # letters of a heading that fit into the navigation
 
@@ -102,7 +103,7 @@ def site_places() -> dict[Path, str]:
     found = {
         path: path.relative_to(DOCS).as_posix()
         for path in sorted(DOCS.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.suffix not in SCRIPTS
     }
     found |= {path: name for name, path in OUTSIDE.items() if path.exists()}
     return found | {path: f"benchmarks/{path.name}" for path in sorted(DATA.glob("*.json"))}
@@ -121,9 +122,7 @@ def relinked(source: Path, places: dict[Path, str]) -> str:
 
 
 def expand(entries: list[Any], pages: Path) -> list[Any]:
-    """Replace folders in the navigation by their pages, the index first, and leave out pages and
-    sections that do not exist.
-    """
+    """Replace folders in the navigation by their pages, and leave out what does not exist."""
     found = []
     for entry in entries:
         title, value = next(iter(entry.items())) if isinstance(entry, dict) else (None, entry)
@@ -139,7 +138,14 @@ def expand(entries: list[Any], pages: Path) -> list[Any]:
 
 
 def sorted_pages(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.md"), key=lambda path: (path.stem != "index", path.stem))
+    """Return the pages of a folder: the index, then the others in the order of its links."""
+    index = folder / "index.md"
+    links = LINK.findall(index.read_text()) if index.exists() else []
+    order = {target: place for place, (_, target, _) in reversed([*enumerate(links)])}
+    return sorted(
+        folder.glob("*.md"),
+        key=lambda path: (path != index, order.get(path.name, len(links)), path.name),
+    )
 
 
 def page_entry(path: Path, pages: Path) -> Any:
