@@ -37,6 +37,7 @@ OUTSIDE = {
 DATA = ROOT / "benchmarks" / "results"  # files that the page of the benchmarks links to
 SCRIPTS = (".py", ".pyc")  # of tutorials; they are no part of the site
 LINK = re.compile(r"(\]\()([^)\s#]+)([^)]*\))")
+COLOUR = r"\x1b\[[0-9;]*m"  # of a terminal
 LONG = 30  # letters of a heading that fit into the navigation
 
 
@@ -66,7 +67,7 @@ def main() -> int:
         command, cwd=options.assemble, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode:
-        print(done.stdout, file=sys.stderr)
+        print(re.sub(COLOUR, "", done.stdout).partition("Traceback")[0], file=sys.stderr)
         return done.returncode
     shutil.rmtree(options.out, ignore_errors=True)
     shutil.move(options.assemble / "built", options.out)
