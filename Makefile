@@ -6,7 +6,7 @@ PACKAGE := .venv/.package
 TOOLS := .venv/.tools
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test check slow docs bench format clean
+.PHONY: demo test check slow docs gallery bench format clean
 
 demo: $(PACKAGE)
 	$(BIN)/evenly compare --algorithms "fedavg,q-fedavg(q=1)" --rounds 3000 --seeds 3 --out demo --force
@@ -25,7 +25,11 @@ slow: $(TOOLS)
 
 docs: $(TOOLS)
 	$(BIN)/python -m tools.generate
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python -m tools.site
+
+# The reports that the site shows; those whose data are missing are left out.
+gallery: $(TOOLS)
+	$(BIN)/python -m tools.gallery
 
 bench: $(TOOLS)
 	$(BIN)/python benchmarks/peers.py all --short --compare
@@ -35,7 +39,7 @@ format: $(TOOLS)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv demo results site
+	rm -rf .venv demo results site .site .gallery
 
 $(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -62,6 +62,7 @@ seeds = 1
 name = "synthetic"
 clients = 6
 """
+# pages that everybody reads; the others are slow tests
 FIRST_PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md"]
 COMMAND: Any = typer.main.get_command(app)
 
@@ -217,13 +218,10 @@ RUNNABLE = [
 ]
 
 
-FIRST = ("README.md", "index.md")  # pages that everybody reads; the others are slow tests
-
-
 @pytest.mark.parametrize(
     "page",
     [
-        page if page.name in FIRST else pytest.param(page, marks=pytest.mark.slow)
+        page if page in FIRST_PAGES else pytest.param(page, marks=pytest.mark.slow)
         for page in RUNNABLE
     ],
     ids=name,

@@ -1,5 +1,6 @@
 """The documentation as a site: it builds strictly, without the network, and every page is in it."""
 
+import html
 import os
 import re
 import shutil
@@ -10,12 +11,16 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from urllib.parse import unquote
 
 import pytest
 
+from tools import gallery
+from tools.gallery import EXHIBITS
+from tools.site import OUTSIDE, expand
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-ELSEWHERE = {"benchmarks.html", "changelog.html"}  # read from outside the folder
 # whoever asks is refused
 NOWHERE = {f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https", "HTTP", "HTTPS")}
 LOADED = re.compile(
@@ -26,37 +31,96 @@ LOADED = re.compile(
 FETCHED = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//")
 
 
+REPORT = """<h1>Synthetic</h1><p class="lead">fedavg is right for <b>78 %</b> of rows.</p>"""
+REFERENCED = re.compile(r"""\b(?:href|src)=["']?([^"' >]+)""")
+IDENTIFIED = re.compile(r"""\bid=["']?([^"' >]+)""")
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("site")
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--quiet",
-        "--site-dir",
-        str(out),
-    ]
-    env = {**os.environ, **NOWHERE, "NO_MKDOCS_2_WARNING": "1"}
+    """The site, with one report in its gallery."""
+    folder = tmp_path_factory.mktemp("site")
+    report = folder / "reports" / "synthetic"
+    report.mkdir(parents=True)
+    (report / "report.html").write_text(REPORT)
+    (report / "chart.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (report / "built.json").write_text('{"seconds": 12.3}')
+    command = [sys.executable, "-m", "tools.site", "--reports", str(folder / "reports")]
+    command += ["--assemble", str(folder / "pages"), "--out", str(folder / "out")]
     done = subprocess.run(
-        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False
+        command,
+        cwd=ROOT,
+        env={**os.environ, **NOWHERE},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    return out
+    return folder / "out"
+
+
+def built_pages(site: Path) -> dict[str, str]:
+    """The built pages by name, without the one for missing pages and without reports."""
+    return {
+        path.relative_to(site).as_posix(): path.read_text()
+        for path in site.rglob("*.html")
+        if path.name != "404.html" and path.parent.parent != site / "gallery"
+    }
 
 
 def test_every_page_is_built_and_in_the_list_of_pages(site: Path):
-    pages = {
-        path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")
-    } | ELSEWHERE
-    built = {path.relative_to(site).as_posix() for path in site.rglob("*.html")} - {"404.html"}
-    assert built == pages
-    start = (site / "index.html").read_text()
-    listed = re.findall(r'<a href="([^"#:]+\.html)" class="md-nav__link', start)
-    assert set(listed) >= pages - {"index.html"}
-    assert len(listed) == len(set(listed)), "a page is listed twice"
+    pages = {path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")}
+    pages |= {name.replace(".md", ".html") for name, path in OUTSIDE.items() if path.exists()}
+    built = built_pages(site)
+    assert set(built) == pages
+    listed = re.findall(r'<a href="([^"#:]+\.html)" class="md-nav__link', built["index.html"])
+    names = {name.removeprefix("./") for name in listed}
+    assert names >= pages - {"index.html"}
+    assert len(listed) == len(names), "a page is listed twice"
+
+
+def test_every_link_and_picture_and_anchor_exists(site: Path):
+    built = built_pages(site)
+    anchors = {name: set(IDENTIFIED.findall(text)) for name, text in built.items()}
+    for name, text in built.items():
+        for target in map(html.unescape, REFERENCED.findall(text)):
+            if re.match(r"[a-z]+:", target):
+                continue
+            file, _, anchor = target.partition("#")
+            found = os.path.normpath(os.path.join(os.path.dirname(name), file)) if file else name
+            assert (site / found).is_file(), f"{name} refers to {target}"
+            assert not anchor or found not in anchors or unquote(anchor) in anchors[found], (
+                f"{name} refers to {target}"
+            )
+
+
+def test_the_gallery_shows_reports_that_are_built_and_says_how_to_build_the_others(site: Path):
+    page = (site / "gallery" / "index.html").read_text()
+    assert "fedavg is right for 78 % of rows." in page
+    assert "built in 12 seconds" in page
+    assert (site / "gallery" / "synthetic" / "report.html").read_text() == REPORT
+    assert page.count("was built without the report") == len(EXHIBITS) - 1
+
+
+def test_missing_data_are_named_with_the_command_that_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("EVENLY_DATA", str(tmp_path))
+    text = gallery.with_reports("<!-- report: compas -->", tmp_path, tmp_path)
+    assert "run `evenly data fetch compas` first" in text
+
+
+def test_folders_of_the_navigation_become_their_pages_and_absent_pages_are_left_out(tmp_path: Path):
+    (tmp_path / "some").mkdir()
+    for name in ("b", "a", "index"):
+        (tmp_path / "some" / f"{name}.md").write_text(f"# Page {name}\n")
+    (tmp_path / "some" / "index.md").write_text("# Some\n\n[b](b.md) [a](a.md) [b](b.md)\n")
+    (tmp_path / "one.md").write_text("# One\n")
+    pages = ["some/index.md", {"Page b": "some/b.md"}, {"Page a": "some/a.md"}]
+    nav = [{"One": "one.md"}, {"Two": "two.md"}, {"Some": "some/"}, {"None": "none/"}]
+    assert expand(nav, tmp_path) == [{"One": "one.md"}, {"Some": pages}]
+    assert expand([{"All": ["one.md", "some/"]}], tmp_path) == [{"All": ["one.md", *pages]}]
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path):
@@ -87,7 +151,7 @@ def address(site: Path) -> Iterator[str]:
 
 
 @pytest.mark.browser
-def test_the_site_in_a_browser_stays_on_its_machine_and_within_a_phone(address: str):
+def test_the_site_in_a_browser_stays_on_its_machine_and_within_a_phone(site: Path, address: str):
     path = (
         shutil.which("chromium")
         or shutil.which("chromium-browser")
@@ -108,7 +172,8 @@ def test_the_site_in_a_browser_stays_on_its_machine_and_within_a_phone(address: 
         page.on(
             "request",
             lambda request: (
-                request.url.startswith((address, "data:", "blob:")) or strangers.append(request.url)
+                request.url.startswith((address, "data:", "blob:", "file:"))
+                or strangers.append(request.url)
             ),
         )
         page.on(
@@ -120,15 +185,27 @@ def test_the_site_in_a_browser_stays_on_its_machine_and_within_a_phone(address: 
             "choose.html",
             "algorithms/q-fedavg.html",
             "results/acs-income.html",
+            "architecture.html",
+            "gallery/index.html",
+            "glossary.html",
+            "reference/cli.html",
+            "reference/evenly.html",
         ):
             page.goto(address + name)
             wide = page.evaluate(
                 "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             )
-            assert wide == 0, f"{name} is {wide} pixels wider than a phone"
+            assert wide <= 0, f"{name} is {wide} pixels wider than a phone"
         page.set_viewport_size({"width": 1280, "height": 900})
-        page.click("input[name=query]")
+        page.goto(address + "glossary.html")
+        page.wait_for_selector(".katex", timeout=10_000)
+        page.goto((site / "index.html").as_uri())
+        page.keyboard.press("/")
         page.keyboard.type("reweighing")
-        page.wait_for_selector(".md-search-result__item", timeout=10_000)
+        page.wait_for_function(
+            "[...document.querySelectorAll('*')].some(node => node.shadowRoot?.textContent"
+            ".includes('Why reweighing'))",
+            timeout=10_000,
+        )
         browser.close()
     assert (strangers, mistakes) == ([], [])

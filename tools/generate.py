@@ -17,7 +17,7 @@ from pathlib import Path
 
 from evenly.algorithms import METHODS, Method
 from evenly.report.charts.theme import save_chart
-from tools import catalogue, measurements, results
+from tools import catalogue, command_line, gallery, measurements, reference, results
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -75,6 +75,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         )
     parts = {
         DOCS / "algorithms" / "index.md": (catalogue.methods_part, "# Methods\n"),
+        DOCS / "gallery" / "index.md": (gallery.part, "# Gallery\n"),
         DOCS / "metrics.md": (catalogue.metrics_part, "# Metrics\n"),
         ROOT / "README.md": (results.headline, "# evenly\n"),
         DOCS / "flower-trust.md": (measurements.lying_client_part, "# A client that lies\n"),
@@ -87,6 +88,9 @@ def pages() -> Iterator[tuple[Path, str]]:
     }
     for path, (part, otherwise) in parts.items():
         yield path, with_generated(path, part(), otherwise)
+    for name, text in reference.pages():
+        yield DOCS / "reference" / name, text
+    yield DOCS / "reference" / "cli.md", command_line.page()
 
 
 def with_generated(path: Path, generated: str, otherwise: str) -> str:

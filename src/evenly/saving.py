@@ -225,6 +225,16 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
     Raises:
         FileNotFoundError: If there is no file.
         ValueError: If the file is damaged, has a newer format, or does not fit the task.
+
+    Example:
+        >>> import evenly, tempfile
+        >>> from evenly.models import Logistic
+        >>> params = {"w": np.ones(2, np.float32), "b": np.zeros((), np.float32)}
+        >>> path = f"{tempfile.mkdtemp()}/model.npz"
+        >>> task = Logistic(features=2)
+        >>> evenly.save(Model(task=task, params=params, labels=("no", "yes"), shape=(2,)), path)
+        >>> evenly.load(path).task
+        Logistic(features=2, joint=True, reduction='mean')
     """
     path = Path(path)
     header, leaves = _read(path)

@@ -38,7 +38,14 @@ __all__ = [
     "Totals", "Trace", "Tree", "Weighed", "Work",
 ]  # fmt: skip
 
-Tree = Any  # a pytree of arrays: a model, an update, or the state of a rule
+Tree = Any
+"""A pytree of arrays: a model, an update, or the state of a rule.
+
+Example:
+    >>> model: Tree = {"w": np.zeros((2, 3)), "b": np.zeros(3)}
+    >>> jax.tree.map(np.shape, model, is_leaf=lambda leaf: isinstance(leaf, np.ndarray))
+    {'b': (3,), 'w': (2, 3)}
+"""
 Key = jax.Array
 Array = jax.Array
 
@@ -49,6 +56,13 @@ class Task(Protocol):
     Implementations are records (see `evenly.records`), so that they can be passed to compiled
     functions. `evenly.models` has linear models and networks; `evenly.models.Custom` and
     `from_equinox` wrap any other JAX model.
+
+    Example:
+        >>> from evenly.models import Softmax
+        >>> task = Softmax(features=2, classes=3)
+        >>> model = task.init(jax.random.key(0))
+        >>> task.predict(model, np.zeros((4, 2))).shape
+        (4,)
     """
 
     @property
@@ -86,6 +100,11 @@ class Own(NamedTuple):
     """The numbers that one client knows about itself in a round.
 
     Fields that are not in the `needs` of the rule are None.
+
+    Example:
+        >>> own = Own(examples=40, loss=0.7)
+        >>> own.loss, own.table
+        (0.7, None)
     """
 
     examples: Any = None  # number of training rows
@@ -105,6 +124,12 @@ class Signals(NamedTuple):
     """The numbers of all clients of a round, stacked over the slots [K].
 
     All fields between `returned` and `gram` are those of `Own`.
+
+    Example:
+        >>> client, returned = np.array([3, 7]), np.array([True, False])
+        >>> signals = Signals(client, returned, examples=np.array([40, 60]))
+        >>> signals.own.examples.tolist()
+        [40, 60]
     """
 
     client: Any  # number of the client in each slot
@@ -134,6 +159,13 @@ class Weighed(NamedTuple):
 
     The client's vector is summed with the factor weight * exp(exponent). The round may add the
     same number to the exponents of all clients, which changes no mean, so that nothing overflows.
+
+    Example:
+        A weight of loss ** 2, for any loss without overflow:
+
+        >>> weighed = Weighed(1.0, exponent=2 * np.log(3.0))
+        >>> round(float(weighed.weight * np.exp(weighed.exponent)), 6)
+        9.0
     """
 
     weight: Any  # of the client's vector; with several models, one weight for each [models]
@@ -144,7 +176,13 @@ class Weighed(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """The sums of a round over the clients whose update counts."""
+    """The sums of a round over the clients whose update counts.
+
+    Example:
+        >>> totals = Totals(mean={"w": np.array([0.5, -0.5])}, weight=100.0)
+        >>> totals.mean["w"].tolist(), totals.weight
+        ([0.5, -0.5], 100.0)
+    """
 
     mean: Any  # sum of factor times vector, divided by the rule's `norm`
     weight: Any  # sum of the factors; with several models [models]
@@ -160,6 +198,12 @@ class Work(Protocol):
     `batch_size`, `shuffle` and `max_steps` determine the batches. A client may keep a *memory*,
     such as a personal model, between the rounds it takes part in. Hyper-parameters may carry a
     trailing axis of runs.
+
+    Example:
+        >>> import evenly
+        >>> work = evenly.algorithm("fedprox(epochs=2, batch_size=5)").work
+        >>> isinstance(work, Work), work.epochs, work.batch_size
+        (True, 2, 5)
     """
 
     @property
@@ -228,6 +272,7 @@ class Rule(Protocol):
         ...     @property
         ...     def needs(self):
         ...         return frozenset({"loss"})
+        ...
         ...     def weigh(self, public, own, sums):
         ...         return Weighed(own.loss)
         >>> ByLoss().weigh((), Own(loss=0.5), ()).weight
@@ -326,6 +371,12 @@ class Rule(Protocol):
 class RowRule(Rule, Protocol):
     """A rule that also weights rows in the clients' loss, by group and label, with weights that
     follow from the last round.
+
+    Example:
+        >>> import evenly
+        >>> rules = [evenly.algorithm(name).rule for name in ("fedfb", "fedavg")]
+        >>> [isinstance(rule, RowRule) for rule in rules]
+        [True, False]
     """
 
     def row_weights(self, public: Tree) -> Array:
@@ -335,7 +386,14 @@ class RowRule(Rule, Protocol):
 
 @runtime_checkable
 class ReportingRule(Rule, Protocol):
-    """A rule that counts events which readers of the results should see."""
+    """A rule that counts events which readers of the results should see.
+
+    Example:
+        >>> import evenly
+        >>> rules = [evenly.algorithm(name).rule for name in ("fairfed", "fedavg")]
+        >>> [isinstance(rule, ReportingRule) for rule in rules]
+        [True, False]
+    """
 
     def report(self, public: Tree) -> dict[str, Array]:
         """Scalars by name, from the public numbers after the last round."""
@@ -346,6 +404,14 @@ class ReportingRule(Rule, Protocol):
 class Network(Protocol):
     """A transformation of the task before training, such as freezing random weights and learning
     which of them to keep.
+
+    Example:
+        >>> import evenly
+        >>> from evenly.models import MLP
+        >>> network = evenly.algorithm("frl").network
+        >>> task = MLP(features=4, classes=2, hidden=(8,), bias=False)
+        >>> type(network.of(task, seed=0)).__name__
+        'Supernetwork'
     """
 
     def of(self, task: Task, seed: int) -> Task:
@@ -355,7 +421,14 @@ class Network(Protocol):
 
 @runtime_checkable
 class Prepare(Protocol):
-    """Weights of a client's training rows, computed once before the first round."""
+    """Weights of a client's training rows, computed once before the first round.
+
+    Example:
+        >>> import evenly
+        >>> prepare = evenly.algorithm("fedavg+reweigh").prepare
+        >>> prepare.weights(y=np.array([1, 1, 1, 0]), group=np.array([0, 0, 1, 1])).tolist()
+        [0.75, 0.75, 1.5, 0.5]
+    """
 
     def weights(self, y: np.ndarray, group: np.ndarray) -> np.ndarray:
         """Weight of each row, from the labels and groups of one client's rows. [n]"""
@@ -364,7 +437,16 @@ class Prepare(Protocol):
 
 @runtime_checkable
 class Select(Protocol):
-    """The sampling of clients. It runs on the host and is called once for each round."""
+    """The sampling of clients. It runs on the host and is called once for each round.
+
+    Example:
+        >>> import evenly
+        >>> census = evenly.synthetic(clients=20).census()
+        >>> select = evenly.algorithm("fedavg+uniform(clients=4)").select
+        >>> cohort, _ = select(select.init(census), np.random.default_rng(0))
+        >>> select.slots(census), len(set(cohort.tolist()))
+        (4, 4)
+    """
 
     @property
     def needs(self) -> frozenset[str]:
@@ -398,6 +480,17 @@ class Server(Protocol):
     added to the model.
 
     A class that derives from `Server` must implement only `update`.
+
+    Example:
+        A server that goes half as far as the rule says:
+
+        >>> from evenly.types import Server
+        >>> @record
+        ... class Careful(Server):
+        ...     def update(self, change, state, model):
+        ...         return jax.tree.map(lambda w, step: w + step / 2, model, change), state
+        >>> Careful().update(change={"w": 2.0}, state=(), model={"w": 1.0})
+        ({'w': 2.0}, ())
     """
 
     def init(self, model: Tree) -> Tree:
@@ -509,6 +602,14 @@ class Trace(NamedTuple):
 
     Every metric is a function of these counts. `evenly.final_metrics` computes the metrics of the
     last evaluation. The splits are training, validation and test, in this order.
+
+    Example:
+        >>> import evenly
+        >>> federation = evenly.synthetic(clients=5)
+        >>> task = evenly.models.Softmax(features=60, classes=len(federation.labels))
+        >>> (trace,) = evenly.train(task, federation, "fedavg", rounds=2)
+        >>> trace.rounds.tolist(), trace.cohort.shape
+        ([0, 2], (2, 5))
     """
 
     rounds: np.ndarray  # [evaluations] number of rounds before each evaluation

@@ -139,7 +139,7 @@ OPTIONAL = {  # distribution: what it enables, and how to install it
     "tensorboardX": ("logging to TensorBoard", "pip install 'evenly[logging]'"),
     "mlflow-skinny": ("logging to MLflow", "pip install 'evenly[logging]'"),
     "wandb": ("logging to Weights & Biases", "pip install 'evenly[logging]'"),
-    "mkdocs-material": ("building the documentation", "pip install 'evenly[docs]'"),
+    "zensical": ("building the documentation", "pip install 'evenly[docs]'"),
 }
 REQUIRED = tuple(name for name in TESTED if name != "python" and name not in OPTIONAL)
 

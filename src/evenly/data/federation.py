@@ -34,7 +34,14 @@ CHECKED_ROWS = 2**16  # rows that are checked at once
 
 
 class Shard(NamedTuple):
-    """Rows of one client, or a batch of them, as arrays."""
+    """Rows of one client, or a batch of them, as arrays.
+
+    Example:
+        >>> x, y, ones = np.zeros((2, 3)), np.array([0, 1]), np.ones(2)
+        >>> shard = Shard(x, y, group=np.array([0, 0]), weight=ones, mask=ones)
+        >>> shard.x.shape, shard.y.tolist()
+        ((2, 3), [0, 1])
+    """
 
     x: Any  # [n, ...] features
     y: Any  # [n] class numbers
@@ -44,7 +51,14 @@ class Shard(NamedTuple):
 
 
 class Census(NamedTuple):
-    """Counts of every client's training rows, which are known before training."""
+    """Counts of every client's training rows, which are known before training.
+
+    Example:
+        >>> # two clients with 3 and 5 training rows; group 0 is unprivileged
+        >>> cells = np.array([[[1, 0], [1, 1]], [[2, 2], [0, 1]]])
+        >>> Census(examples=np.array([3, 5]), cells=cells).unprivileged_rows.tolist()
+        [1, 4]
+    """
 
     examples: np.ndarray  # [clients] number of training rows
     cells: np.ndarray  # [clients, groups, labels] number of training rows
@@ -64,6 +78,12 @@ class Federation:
 
     `Federation.from_arrays` and `Federation.from_frame` build federations from your data,
     `evenly.datasets` from public data sets.
+
+    Example:
+        >>> x = np.arange(12.0).reshape(6, 2)
+        >>> federation = Federation.from_arrays(x, y=[0, 1, 0, 1, 0, 1], client=list("aaabbb"))
+        >>> federation.clients, federation.names, federation.labels
+        (2, ('a', 'b'), ('0', '1'))
     """
 
     x: np.ndarray  # [rows, ...] features

@@ -40,6 +40,11 @@ MOST_LABEL_NUMBERS = 20  # of a table's column that are taken for classes
 class Attribute(NamedTuple):
     """A sensitive attribute, such as sex. With several attributes, the groups are the intersections
     of their values.
+
+    Example:
+        >>> sex = Attribute("sex", ("female", "male"), of_group=(0, 1, 0, 1))
+        >>> sex.unprivileged_groups
+        {0, 2}
     """
 
     name: str

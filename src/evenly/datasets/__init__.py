@@ -1,5 +1,8 @@
 """Data sets, one module per family. `DATASETS` has a card for each, by name. Only this package uses
 the network.
+
+>>> DATASETS["synthetic"].load(clients=5).clients
+5
 """
 
 from evenly.datasets.acs_income import CARD as _ACS_INCOME

@@ -1,5 +1,10 @@
 """Metrics of fairness and accuracy: pure functions of count tables, and the statistics to compare
 them.
+
+>>> import numpy as np
+>>> values = measure(accuracies=np.array([1.0, 0.75, 0.5]), counts=np.array([10, 10, 10]))
+>>> values["average"], values["min"]
+(75.0, 50.0)
 """
 
 from collections import ChainMap
@@ -44,6 +49,12 @@ from evenly.registry import add, forget
 EVERY_METRIC: Mapping[str, Metric] = MappingProxyType(
     ChainMap(RUN_METRICS, EQUITY_METRICS, GROUP_METRICS, METRICS)
 )
+"""All metrics by name, including those that are registered later.
+
+Example:
+    >>> [name in EVERY_METRIC for name in ("worst10", "eod", "upload")]
+    [True, True, True]
+"""
 
 REGISTRIES: dict[str, dict[str, Metric]] = {
     **dict.fromkeys(OF_PEOPLE, GROUP_METRICS), **dict.fromkeys(OF_CLIENTS, METRICS),

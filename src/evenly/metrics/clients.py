@@ -218,6 +218,12 @@ METRICS: dict[str, Metric] = {
         Metric("max", "best client", "max aₖ", "0 to 100 %", +1, highest, BEST_CLIENT),
     )
 }
+"""Metrics of how evenly clients are served, by name. `measure` computes them.
+
+Example:
+    >>> METRICS["worst10"].title
+    'worst 10 %'
+"""
 
 
 def measure(accuracies: Array, counts: Array) -> dict[str, float]:
@@ -245,7 +251,7 @@ def final_metrics(trace: Trace, split: str = "test") -> dict[str, float]:
     """Compute all client metrics of a run's last evaluation.
 
     Args:
-        trace: A finished run, as returned by :func:`evenly.simulate`.
+        trace: A finished run, as returned by :func:`evenly.train`.
         split: Rows to evaluate on: ``"train"``, ``"valid"`` or ``"test"``.
 
     Returns:
@@ -403,6 +409,12 @@ EQUITY_METRICS: dict[str, Metric] = {
         ),
     )
 }
+"""Metrics of how evenly groups of clients are served, by name. `measure_equity` computes them.
+
+Example:
+    >>> EQUITY_METRICS["group_worst10"].title
+    'worst 10 % of groups'
+"""
 
 
 def measure_equity(accuracies: Any, client_group: Any) -> dict[str, float]:

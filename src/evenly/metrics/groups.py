@@ -402,6 +402,12 @@ GROUP_METRICS: dict[str, Metric] = {
         ),
     )
 }
+"""Metrics of how evenly groups of people are served, by name. `measure_groups` computes them.
+
+Example:
+    >>> GROUP_METRICS["eod"].formula
+    'TPR₀ − TPR₁'
+"""
 
 
 def measure_groups(

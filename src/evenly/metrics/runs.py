@@ -138,6 +138,12 @@ RUN_METRICS: dict[str, Metric] = {
         ),
     )
 }
+"""Metrics of a whole run, such as its communication, by name. `run_metrics` computes them.
+
+Example:
+    >>> RUN_METRICS["upload"].title
+    'upload (MiB)'
+"""
 
 
 def run_metrics(trace: Trace, client_group: Any) -> dict[str, float]:

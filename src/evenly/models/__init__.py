@@ -95,8 +95,15 @@ MODELS: dict[str, Callable[[Federation], Task]] = {
     "svm": _two("svm", LinearSVM),
     "mlp": _many(MLP),
 }
+"""Functions that build a model for any federation, by the name for `--model`.
 
-# These models require data of a certain shape.
+Example:
+    >>> import evenly
+    >>> MODELS["logistic"](evenly.synthetic(clients=20))
+    Traceback (most recent call last):
+    ValueError: Model 'logistic' requires a label with two classes, got 10. Use 'softmax' or 'mlp'.
+"""
+
 NETWORKS: dict[str, Callable[[Federation], Task]] = {
     "lenet": _pictures("lenet", LeNet),
     "lenet-no-bias": _pictures("lenet-no-bias", LeNet, bias=False),
@@ -104,8 +111,22 @@ NETWORKS: dict[str, Callable[[Federation], Task]] = {
     "resnet18": _pictures("resnet18", ResNet),
     "char-lstm": _text,
 }
+"""Functions that build a model for data of a certain shape, such as images, by name.
+
+Example:
+    >>> images = np.zeros((4, 28, 28), np.uint8)
+    >>> federation = Federation.from_arrays(images, y=[0, 1, 0, 1], client=list("aabb"))
+    >>> NETWORKS["lenet"](federation).shape
+    (28, 28, 1)
+"""
 
 TASKS: dict[str, type[Any]] = {
     "softmax": Softmax, "logistic": Logistic, "svm": LinearSVM, "mlp": MLP,
     "lenet": LeNet, "cnn": CNN, "resnet18": ResNet, "char-lstm": CharLSTM,
 }  # fmt: skip
+"""Classes of models by the name that a saved model has in its file.
+
+Example:
+    >>> TASKS["mlp"] is MLP
+    True
+"""

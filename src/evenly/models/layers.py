@@ -150,19 +150,30 @@ MOST_ROWS = 64  # examples at a time; a patch matrix is nine times as large as i
 
 
 class Pixels(NamedTuple):
-    """Mean and standard deviation of each channel of a data set, of bytes divided by 255."""
+    """Mean and standard deviation of each channel of a data set, of bytes divided by 255.
+
+    Example:
+        >>> Pixels(mean=(0.5, 0.5, 0.5), deviation=(0.25, 0.25, 0.25)).mean
+        (0.5, 0.5, 0.5)
+    """
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
 
-PIXELS = {
+PIXELS: dict[str, Pixels] = {
     "mnist": Pixels((0.1307,), (0.3081,)),
     "fashion-mnist": Pixels((0.2860,), (0.3530,)),
     "cifar10": Pixels((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "cifar100": Pixels((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
     "cinic10": Pixels((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
 }
+"""Mean and standard deviation of the pixels of known data sets, by name.
+
+Example:
+    >>> PIXELS["mnist"]
+    Pixels(mean=(0.1307,), deviation=(0.3081,))
+"""
 
 
 def standardised(x: Array, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Array:

@@ -212,6 +212,11 @@ class Logistic:
 
     Raises:
         ValueError: If there is no feature or the reduction is another word.
+
+    Example:
+        >>> params = {"w": jnp.array([1.0, -1.0]), "b": jnp.array(0.0)}
+        >>> Logistic(features=2).predict(params, jnp.array([[2.0, 1.0], [1.0, 2.0]])).tolist()
+        [1, 0]
     """
 
     features: int = static()
@@ -263,6 +268,14 @@ class LinearSVM:
     Raises:
         ValueError: If there is no feature, the regularisation is negative or the reduction is
             another word.
+
+    Example:
+        >>> params = {"w": jnp.array([1.0, -1.0]), "b": jnp.array(0.0)}
+        >>> task = LinearSVM(features=2, regularisation=0.1)
+        >>> task.predict(params, jnp.array([[2.0, 1.0], [1.0, 2.0]])).tolist()
+        [1, 0]
+        >>> round(float(task.penalty(params)), 6)
+        0.1
     """
 
     features: int = static()

@@ -48,6 +48,11 @@ class ResNet(Classifier):
 
     Raises:
         ValueError: If a size or the precision is not legal.
+
+    Example:
+        >>> shapes = jax.eval_shape(ResNet(classes=10).init, jax.random.key(0))
+        >>> sum(array.size for array in jax.tree.leaves(shapes))
+        11173962
     """
 
     classes: int = static(default=10, doc="number of classes")

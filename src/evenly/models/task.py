@@ -96,7 +96,15 @@ PARTS = ("init", "losses", "penalty", "predict")
 
 @runtime_checkable
 class Probabilistic(Protocol):
-    """A task that also predicts the probability of each class."""
+    """A task that also predicts the probability of each class.
+
+    Example:
+        >>> from evenly.models import LinearSVM, Softmax
+        >>> isinstance(Softmax(features=2, classes=3), Probabilistic)
+        True
+        >>> isinstance(LinearSVM(features=2), Probabilistic)
+        False
+    """
 
     def probabilities(self, params: Tree, x: Array) -> Array:
         """Probabilities of the classes of each row. [n, classes]"""

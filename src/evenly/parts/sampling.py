@@ -24,6 +24,14 @@ class Fraction:
 
     Raises:
         ValueError: If the share is not legal.
+
+    Example:
+        >>> import evenly
+        >>> census = evenly.synthetic(clients=20).census()
+        >>> sampling = Fraction(share=0.2)
+        >>> cohort, _ = sampling(sampling.init(census), np.random.default_rng(0))
+        >>> len(cohort)
+        4
     """
 
     share: float = static(default=0.1, above=0, most=1, doc="share of the clients per round")
@@ -52,7 +60,15 @@ class Fraction:
 
 @record
 class Full:
-    """All clients take part in every round."""
+    """All clients take part in every round.
+
+    Example:
+        >>> import evenly
+        >>> census = evenly.synthetic(clients=5).census()
+        >>> cohort, _ = Full()(Full().init(census), np.random.default_rng(0))
+        >>> cohort.tolist()
+        [0, 1, 2, 3, 4]
+    """
 
     by_size: bool = static(default=False)
 
@@ -109,6 +125,17 @@ class Parity:
     Raises:
         ValueError: If a setting is not legal, or the federation has no unprivileged or no
             privileged rows.
+
+    Example:
+        The server knows that client 1 has the most rows of unprivileged people, and that these have
+        fewer rows in all:
+
+        >>> cells = np.array([[[0, 1], [9, 9]], [[4, 5], [0, 1]], [[1, 1], [5, 5]]])
+        >>> census = Census(examples=cells.sum((1, 2)), cells=cells)
+        >>> sampling = Parity(p=1, share=0.34, prefilled=True)
+        >>> cohort, _ = sampling(sampling.init(census), np.random.default_rng(0))
+        >>> cohort.tolist()
+        [1]
     """
 
     p: float = static(
@@ -182,6 +209,14 @@ class Uniform:
 
     Raises:
         ValueError: If the number is not a whole number of at least 1.
+
+    Example:
+        >>> import evenly
+        >>> census = evenly.synthetic(clients=20).census()
+        >>> sampling = Uniform(clients=3)
+        >>> cohort, _ = sampling(sampling.init(census), np.random.default_rng(0))
+        >>> len(set(cohort.tolist()))
+        3
     """
 
     clients: int = static(default=10, least=1, doc="number of clients per round")
@@ -338,3 +373,9 @@ SAMPLINGS: dict[str, type[Select]] = {
     "fraction": Fraction,
     "parity": Parity,
 }
+"""Samplings by their name in the notation, such as `fedavg+uniform(clients=10)`.
+
+Example:
+    >>> SAMPLINGS["uniform"](clients=10).clients
+    10
+"""

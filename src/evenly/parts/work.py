@@ -413,3 +413,9 @@ class Reweigh:
 __all__ = ["PREPARES", "Reweigh"]
 
 PREPARES: dict[str, type[Prepare]] = {"reweigh": Reweigh}
+"""Weights of rows by their name in the notation, such as `fedavg+reweigh`.
+
+Example:
+    >>> PREPARES["reweigh"]().cap
+    0.0
+"""

@@ -19,6 +19,14 @@ Its vocabulary, one noun for each concept:
 - source: the object that provides rows to the device: resident (all rows are there) or streamed
   (those of a block).
 - seed batch: simulations of several seeds that advance together.
+
+Two of these algorithms form a run group, because one program can train both:
+
+>>> import evenly
+>>> task = evenly.models.Softmax(features=60, classes=10)
+>>> algorithms = [evenly.algorithm(name) for name in ("fedavg", "q-fedavg(q=1)", "ditto")]
+>>> companions(algorithms, task)
+[[0, 1], [2]]
 """
 
 from evenly.compilation import set_flags
