@@ -66,7 +66,7 @@ class EdgePopup:
     max_steps: int = static(
         default=0, least=0, doc="maximum number of local steps per round; 0 means no limit"
     )
-    shuffle: bool = static(default=True)
+    shuffle: bool = static(default=True, doc="whether rows are visited in random order")
 
     def remember(self, model: Tree) -> Tree:
         return None

@@ -91,7 +91,7 @@ class LocalTraining:
     max_steps: int = static(
         default=0, least=0, doc="maximum number of local steps per round; 0 means no limit"
     )
-    shuffle: bool = static(default=True)
+    shuffle: bool = static(default=True, doc="whether rows are visited in random order")
 
     def __post_init__(self) -> None:
         if is_number(self.learning_rate):
@@ -274,7 +274,7 @@ class PersonalTraining:
     max_steps: int = static(
         default=0, least=0, doc="maximum number of local steps per round; 0 means no limit"
     )
-    shuffle: bool = static(default=True)
+    shuffle: bool = static(default=True, doc="whether rows are visited in random order")
 
     def __post_init__(self) -> None:
         self._training(None)
@@ -330,7 +330,7 @@ class TrainingAlone:
     max_steps: int = static(
         default=0, least=0, doc="maximum number of local steps per round; 0 means no limit"
     )
-    shuffle: bool = static(default=True)
+    shuffle: bool = static(default=True, doc="whether rows are visited in random order")
 
     def __post_init__(self) -> None:
         self._training()
