@@ -72,7 +72,7 @@ def test_finished_results_are_opened_without_training(made, monkeypatch):
     found = open_results(folder)
     for one, other in zip(found.runs, trained.runs, strict=True):
         assert one[:4] == other[:4]
-        same_bits(one.trace, other.trace)
+        same_bits(one.trace, other.trace, stored=True)
     assert (found.command, found.title, found.notes) == (
         "evenly run test.toml",
         "A test",

@@ -82,7 +82,7 @@ def test_bad_plans_are_refused(changes, sentence):
         ({"methods": ("fedavgg",)}, "Did you mean 'fedavg'"),
         (
             {"methods": ("q-fedavg(q=-1)",)},
-            "q-fedavg: q must be at least 0, got -1. Meaning: fairness: 0 is FedAvg",
+            "q-fedavg: q must be at least 0, got -1. Meaning: fairness parameter; 0 is FedAvg",
         ),
         ({"methods": ("q-fedavg(q=[])",)}, "at least one value"),
         ({"methods": ("fedavg,fedavg",)}, "listed twice"),

@@ -55,7 +55,7 @@ def test_a_cpu_goes_on_with_what_a_gpu_began(begun_on_a_gpu):
     assert kept.stat().st_mtime_ns == stamp
     assert sorted((folder / "traces").iterdir()) == [lost, kept]
     for one, other in zip(before.runs, again.runs, strict=True):
-        same_bits(one.trace, other.trace)
+        same_bits(one.trace, other.trace, stored=True)
 
 
 def test_a_damaged_list_of_programs_is_named(begun_on_a_gpu):

@@ -120,7 +120,7 @@ def test_mistakes_are_told_before_anything_is_written():
     assert "no file 'tabel.csv'" in evenly(
         "new", "ward", "--data", "tabel.csv", "--client", "hospital", "--label", "returned", code=2
     )
-    assert "needs --client and --label" in evenly("new", "ward", "--data", "table.csv", code=2)
+    assert "needs client and label" in evenly("new", "ward", "--data", "table.csv", code=2)
     assert not Path("ward").exists()
 
 

@@ -196,6 +196,6 @@ def test_bad_optimisers_are_refused(settings: dict, sentence: str):
 
 def test_a_full_gradient_needs_a_positive_rate():
     with pytest.raises(
-        ValueError, match=r"^learning_rate must be above 0, got -1\.0\. Meaning: step size\.$"
+        ValueError, match=r"^learning_rate must be above 0, got -1\.0\. Meaning: learning rate\.$"
     ):
         FullGradient(learning_rate=-1.0)

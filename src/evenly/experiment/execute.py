@@ -450,7 +450,7 @@ def execute(
             write_grouping(every, folder)
         if left:
             where(plan, left, ledger)
-    runs = _collect_runs(plan, variants, ledger.traces)
+    runs = _collect_runs(plan, variants, ledger.traces, first.federation)
     return _comparison(plan, first, runs)._replace(
         command=command, seconds=time.monotonic() - began
     )
@@ -475,14 +475,25 @@ def _comparison(plan: Plan, first: SeedSetting, runs: list[Run]) -> Comparison:
 
 
 def _collect_runs(
-    plan: Plan, variants: list[Variant], traces: dict[Program, list[Trace]]
+    plan: Plan,
+    variants: list[Variant],
+    traces: dict[Program, list[Trace]],
+    federation: Federation,
 ) -> list[Run]:
     """All runs of a plan, variant by variant and within each seed by seed."""
     by_seed: dict[int, dict[int, Trace]] = {seed: {} for seed in plan.seeds}
     for program, each in traces.items():
         by_seed[program.seed].update(zip(program.members, each, strict=True))
     runs = [_runs(variants, by_seed[seed], seed) for seed in plan.seeds]
-    return [own[i] for i in range(len(variants)) for own in runs]
+    named = [own[i] for i in range(len(variants)) for own in runs]
+    return [run._replace(trace=_with_names(run, federation)) for run in named]
+
+
+def _with_names(run: Run, federation: Federation) -> Trace:
+    """The trace of a run with the names that are not stored."""
+    panel, names = run.trace.panel, federation.names
+    clients = names if panel is None else tuple(names[k] for k in panel.tolist())
+    return run.trace._replace(method=run.label, clients=clients, groups=federation.groups)
 
 
 def _runs(variants: list[Variant], traces: dict[int, Trace], seed: int) -> list[Run]:
