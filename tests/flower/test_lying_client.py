@@ -48,6 +48,6 @@ def test_the_sentences_of_the_page_agree_with_the_figures():
     first, second, third = lying_client_sentences({"rows": rows, "clients": 20})
     assert "more than half of all weight in 1 of 2 cases" in first
     assert "under a: from 80.0 % to 20.0 %" in first
-    assert "never gets more than 9.0 % (a)" in second
+    assert "gets at most 9.0 % (a)" in second
     assert "lose at most 5.0 points (b)" in second
     assert "from 80.0 % to 30.0 %; with a cap on its length to 60.0 %" in third

@@ -24,6 +24,24 @@ class StudyResults:
     Attributes:
         folder: The folder of the results.
         partitions: Names of the partitions.
+
+    Example:
+        >>> import evenly, tempfile
+        >>> experiment = {
+        ...     "title": "Two sizes",
+        ...     "methods": ["fedavg"],
+        ...     "data": {"name": "synthetic"},
+        ...     "rounds": 2,
+        ...     "seeds": 1,
+        ...     "study": {
+        ...         "cells": [{"clients": 4}, {"clients": 6}],
+        ...         "choose": {"learning_rate": [0.01, 0.1]},
+        ...     },
+        ... }
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     results = evenly.run(experiment, out=folder, progress=False)
+        >>> results.partitions, results["6"].federation.clients
+        (['4', '6'], 6)
     """
 
     def __init__(self, study: Study, folder: Path, *, title: str = "", notes: str = "") -> None:
