@@ -219,19 +219,44 @@ def test_formulas_are_of_the_metrics_on_the_page():
 def test_the_unprivileged_group_is_named_with_the_reason():
     first, second = group_view(by_default=True), group_view(unprivileged=1)
     found = text(group_section(audit(first, second)).html)
-    assert "“f” is compared with all others (chosen because it has the lowest rate)." in found
+    assert "“f” is highlighted because it has the lowest selection rate." in found
     assert "“m” is compared with all others (as requested)." in found
+    accuracy = audit(group_view(by_default=True, has_favourable=False), favourable=None)
+    assert "it has the lowest accuracy." in text(group_section(accuracy).html)
     crossed = audit(
         first,
         intersections=group_view(("a", "b"), unprivileged=None, title="sex and race", against={}),
     )
     found = text(group_section(crossed).html)
-    assert found.count("is compared with all others") == 1
+    assert found.count("is highlighted") == 1
     assert "Intersections of sex and race" in found
     assert "“Predicted favourable” means predicted “1”." in found
     assert "means predicted" not in text(
         group_section(audit(group_view(has_favourable=False), favourable=None)).html
     )
+
+
+def test_the_group_with_the_largest_significant_difference_is_highlighted():
+    view = group_view(("A", "B", "C"), title="race", by_default=True)
+    view = view._replace(
+        against=view.against | {"eod": (NOTHING, Estimate(-0.3, -0.4, -0.2), NOTHING)}
+    )
+    part = group_section(audit(view))
+    words = "“B” is highlighted: it has the largest statistically significant difference, in true"
+    assert words in text(part.html)
+    assert [row[0] for row in lines(part.html, "How every group is served.")] == ["A", "B ←", "C"]
+    assert [row["method"] for row in rows_of(part, "chart-groups-0-tpr")] == [
+        "others",
+        "B",
+        "others",
+    ]
+    assert "True positive rate −30.0 points race “B” minus all others" in page(audit(view))
+
+
+def test_a_tile_says_that_its_difference_is_not_significant():
+    view = group_view(by_default=True, gaps={"spd": Estimate(-0.01, -0.1, 0.1)})
+    words = "Predicted “1” −1.0 points sex “f” minus all others, not statistically significant"
+    assert words in page(audit(view))
 
 
 def sized(groups: int):
@@ -327,12 +352,13 @@ def test_gaps_are_listed_of_groups_that_have_one():
     part = group_section(audit(pair(view, GAP, NOTHING))).html
     found = lines(part, "Every group minus all others")
     unknown = f"– undefined: {HIDDEN}"
-    assert found == [
-        ["f", "−0.250 −0.350 to −0.150", unknown, unknown, unknown, unknown, "0.75 0.50 to 0.90"]
-    ]
+    assert found == [["f", "−0.250 −0.350 to −0.150", *[unknown] * 4, "0.75 0.50 to 0.90", unknown]]
     names = head(part, "Every group minus all others")
     assert names[1] == "SPD closer to 0 is fairer"
-    assert names[-1] == "Disparate impact ratio; 1 is even"
+    assert names[-2:] == [
+        "Disparate impact ratio; 1 is even",
+        "FPR difference closer to 0 is fairer",
+    ]
     words = "No group can be compared with all others, because one side always has too few people."
     assert words in text(group_section(audit(group_view())).html)
     assert words not in text(part)

@@ -9,6 +9,7 @@ from evenly.auditing.charts import Dot, dots, histogram
 from evenly.auditing.estimates import SCORES, Estimate
 from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import FRACTION, PERCENT, Audit, unit_of
+from evenly.auditing.significance import RATE_OF, group_gaps, highlighted, of_column
 from evenly.auditing.views import AGAINST, RATES, ClientView, GroupView
 from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS, METRICS
@@ -318,26 +319,37 @@ def _view(view: GroupView, charts: list[ChartFigure], audit: Audit) -> list[Html
     title = f"Intersections of {view.title}" if is_crossing else f"By {view.title}"
     parts = [element("h3", {"class": "later"}, title)]
     if not is_crossing:
-        parts.append(_who(view))
+        parts.append(_who(view, audit))
     parts += [figures(charts)] if charts else []
+    marked = view._replace(unprivileged=highlighted(view, audit))
     parts += [
-        with_space(_rates(view)),
-        *([_against(view)] if view.against else []),
+        with_space(_rates(marked)),
+        *([_against(marked)] if view.against else []),
         _ranges(view),
         *_within(view, audit.clients),
     ]
     return parts
 
 
-def _who(view: GroupView) -> Html:
-    g = view.unprivileged or 0
-    why = "chosen because it has the lowest rate" if view.by_default else "as requested"
-    return element(
-        "p",
-        {"class": "soft"},
-        f"“{view.names[g]}” is compared with all others ({why}). The tables also compare every"
-        " other value.",
-    )
+def _who(view: GroupView, audit: Audit) -> Html:
+    """Which group is highlighted, and why."""
+    name = view.names[highlighted(view, audit) or 0]
+    first = next(iter(of_column(group_gaps(audit), view)), None)
+    if not view.by_default:
+        text = f"“{name}” is compared with all others (as requested). The tables also compare every"
+        text += " other value."
+    elif first is not None and first.significant:
+        text = (
+            f"Every value is compared with all others. “{name}” is highlighted: it has the largest"
+            f" statistically significant difference, in {RATE_OF[first.metric]}."
+        )
+    else:
+        rate = "accuracy" if audit.about.favourable is None else "selection rate"
+        text = (
+            "Every value is compared with all others, and no difference is statistically"
+            f" significant. “{name}” is highlighted because it has the lowest {rate}."
+        )
+    return element("p", {"class": "soft"}, text)
 
 
 def _order(view: GroupView, most: int) -> list[int]:
@@ -348,20 +360,20 @@ def _order(view: GroupView, most: int) -> list[int]:
 
 def _group_figures(view: GroupView, audit: Audit, number: int) -> list[ChartFigure]:
     order = [g for g in _order(view, CHART_GROUPS) if view.rows[g]]
-    marked = "" if view.unprivileged is None else view.names[view.unprivileged]
+    marked = highlighted(view, audit)
     charts = []
     for name, title in TITLES.items():
         rates = view.rates.get(name)
         if rates is None or sum(rates[g].has_value for g in order) < 2:
             continue
-        chosen = [Dot(view.names[g], rates[g], highlight=g == view.unprivileged) for g in order]
+        chosen = [Dot(view.names[g], rates[g], highlight=g == marked) for g in order]
         chart = dots(
             chosen,
             title=title,
             unit=f"{RATES[name]} (%)",
             middle=audit.whole[name].value,
             what="Group",
-            highlight=marked,
+            highlight="" if marked is None else view.names[marked],
         )
         more = f" The {CHART_GROUPS} largest groups." if len(view.names) > CHART_GROUPS else ""
         caption = f"{_caption(name, audit.about.favourable)} The dashed line is everybody.{more}"
@@ -500,9 +512,10 @@ def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
         ]
         for k in order
     ]
+    why = ", which has the lowest selection rate," if view.by_default else ""
     caption = (
-        f"“{view.names[g]}” minus all others of the same client, with Newcombe's 95 % intervals."
-        " Clients with too few people are left out."
+        f"“{view.names[g]}”{why} minus all others of the same client, with Newcombe's 95 %"
+        " intervals. Clients with too few people are left out."
     )
     return [
         details(
