@@ -143,6 +143,21 @@ def test_what_was_assumed_is_said_to_be(one):
     assert "assumed" not in unbroken(render(one))
 
 
+def test_a_mean_of_absolute_differences_is_explained_where_seeds_disagree(found):
+    """|EOD| was 0.088 beside rates of 47.1 % and 45.2 %, without a word."""
+    remark = "|EOD| is the mean of the absolute differences of all seeds."
+    sex = replace(found.federation, attributes=found.federation.attributes[:1])
+    same = found._replace(federation=sex)  # women are found less often in every seed
+    assert remark not in unbroken(render(same))
+    turned = [run.trace._replace(tables=run.trace.tables[..., ::-1, :, :]) for run in found.runs]
+    runs = [
+        run if run.seed else run._replace(trace=trace)
+        for run, trace in zip(found.runs, turned, strict=True)
+    ]
+    text = unbroken(render(same._replace(runs=runs)))
+    assert f"{remark} It exceeds the difference between the rates above under fedavg" in text
+
+
 def test_undefined_and_small_rates_are_marked_and_explained(one):
     text = words(render(one))
     assert "undefined: no rows with the favourable label" in text

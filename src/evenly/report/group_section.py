@@ -151,6 +151,7 @@ def _view(
             ]
         ),
         *([] if "eod" in hidden.withheld else _findings(comparison, grouping, focus, split)),
+        *_mixed_signs(values, focus),
         *_tables(comparison, grouping, focus, values, split, withheld=hidden.withheld),
         element("div", {"class": "figures of-3"}, *map(figure_html, bars)),
         *(_listed(comparison, grouping, rates, label) for label in focus.series),
@@ -215,13 +216,36 @@ def _assumed(comparison: Comparison, grouping: Grouping) -> str:
     )
 
 
-def _findings(comparison: Comparison, grouping: Grouping, focus: Focus, split: str) -> list[Html]:
-    """True positive rates of both sides in words, for the baseline, the leading method and the
-    method with the least |EOD|.
+def _described(focus: Focus) -> list[str]:
+    """The methods that are described in words: the baseline, the leading method and the method with
+    the least |EOD|.
     """
+    return list(filter(None, dict.fromkeys((focus.baseline, focus.lead, focus.least_eod))))
+
+
+def _mixed_signs(values: Values, focus: Focus) -> list[Html]:
+    """Why |EOD| exceeds the difference between the mean true positive rates, if seeds disagree in
+    its sign; NaN where it is withheld.
+    """
+    mixed = []
+    for method in _described(focus):
+        signs = {float(np.sign(seed["eod"])) for seed in values[method].values()}
+        mixed += [method] if {-1.0, 1.0} <= signs else []
+    if not mixed:
+        return []
+    text = (
+        "|EOD| is the mean of the absolute differences of all seeds. It exceeds the difference"
+        f" between the rates above under {' and '.join(mixed)}, because the unprivileged are found"
+        " more often in some seeds and less often in others."
+    )
+    return [paragraph(text, "soft")]
+
+
+def _findings(comparison: Comparison, grouping: Grouping, focus: Focus, split: str) -> list[Html]:
+    """True positive rates of both sides in words, for the methods that are described."""
     wanted = comparison.federation.labels[comparison.federation.favourable]
     items = []
-    for method in filter(None, dict.fromkeys((focus.baseline, focus.lead, focus.least_eod))):
+    for method in _described(focus):
         unprivileged, privileged = side_rates(comparison, grouping, method, split, "tpr")
         if np.isfinite([unprivileged, privileged]).all():
             text = (
