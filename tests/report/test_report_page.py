@@ -273,3 +273,10 @@ def test_without_a_title_the_heading_says_the_data_and_the_question(page):
         comparison(("fedavg",), seeds=1)
     )
     assert "About the experiment" not in page
+
+
+def test_the_settings_say_where_sizes_do_not_count(page):
+    sizes = "All 20 clients take part in every round, and larger ones do not count more."
+    text = render(comparison()._replace(sizes=sizes))
+    assert f"<dt>Sizes of clients</dt><dd>{sizes}</dd>" in unbroken(text)
+    assert "Sizes of clients" not in page

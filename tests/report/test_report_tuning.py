@@ -245,3 +245,10 @@ def test_the_page_holds_its_sections_and_test_rows_of_two_methods_only(even):
     assert not any(label in test for label in others)
     assert "All 24 trials" in page
     assert page == render_tuning(even, "chosen/report.html")
+
+
+def test_the_page_says_where_sizes_do_not_count(even):
+    sizes = "All 5 clients take part in every round, and larger ones do not count more."
+    final = even.final._replace(sizes=sizes)
+    how = unbroken(render_tuning(even._replace(final=final), "")).partition('id="how"')[2]
+    assert f"<dt>Sizes of clients</dt><dd>{sizes}</dd>" in how

@@ -166,6 +166,7 @@ def settings_section(comparison: Comparison) -> Html:
             if comparison.sampling
             else []
         ),
+        *([("Sizes of clients", comparison.sizes)] if comparison.sizes else []),
         *server_options(comparison),
         ("Seeds", ", ".join(map(str, comparison.seeds))),
         ("Time", _time(comparison.seconds)),

@@ -375,6 +375,7 @@ def _how(tuning: Tuning) -> Html:
         ("Rounds", f"{plan.shared.rounds:,}"),
         ("Seeds", ", ".join(map(str, plan.shared.seeds))),
         ("Sampling, unless a method says otherwise", plan.shared.sampling),
+        *([("Sizes of clients", tuning.final.sizes)] if tuning.final.sizes else []),
         ("Model", tuning.final.model),
         (
             "Versions",
