@@ -11,7 +11,6 @@ import pytest
 from evenly.auditing.estimates import BINS, NOTHING, THRESHOLDS, Curves, Estimate
 from evenly.auditing.page import render
 from evenly.auditing.page_sections import (
-    HIDDEN,
     PagePart,
     client_section,
     fraction_entry,
@@ -21,6 +20,7 @@ from evenly.auditing.page_sections import (
 from evenly.auditing.result import Audit
 from evenly.auditing.score_section import score_section
 from evenly.auditing.views import ClientGaps
+from evenly.report.method_table import HIDDEN
 from evenly.report.worst_served import Trivial
 from tests.auditing import made
 from tests.auditing.made import audit, client_view, group_view
@@ -84,11 +84,11 @@ def pair(view, value: Estimate, other: Estimate, name: str = "spd"):
         (rate_entry(Estimate(80.0, 75.0, 85.0, 29)), "80.0 * 75.0 to 85.0"),
         (rate_entry(Estimate(80.0, rows=30)), "80.0"),
         (rate_entry(NOTHING), "– undefined: there is nothing to divide by"),
-        (rate_entry(NOTHING, hidden=True), f"– undefined: {HIDDEN}"),
+        (rate_entry(NOTHING, hidden=True), f"– {HIDDEN}"),
         (fraction_entry(Estimate(-0.25, -0.5, -0.0001)), "−0.250 −0.500 to 0.000"),
         (fraction_entry(Estimate(0.75), digits=2), "0.75"),
         (fraction_entry(NOTHING), "– undefined: there is nothing to divide by"),
-        (fraction_entry(NOTHING, hidden=True), f"– undefined: {HIDDEN}"),
+        (fraction_entry(NOTHING, hidden=True), f"– {HIDDEN}"),
     ],
 )
 def test_a_figure_is_shown_with_its_interval_or_a_reason(entry, shown: str):
@@ -318,7 +318,7 @@ def test_hidden_groups_are_listed_without_figures_and_not_drawn():
         rows=np.array([100, 0, 50, 1200]), rates={"accuracy": view.rates["accuracy"]}
     )
     part = group_section(audit(view, whole={"accuracy": made.rate(80.0)}))
-    hidden, why = "– undefined: hidden", f"– undefined: {HIDDEN}"
+    why = f"– {HIDDEN}"
     found = lines(part.html, "How every group is served.")
     assert [row[:2] for row in found] == [
         ["f ←", "100"],
@@ -327,7 +327,6 @@ def test_hidden_groups_are_listed_without_figures_and_not_drawn():
         ["y", "1,200"],
     ]
     assert [row[2] for row in found] == ["80.0 75.0 to 85.0", why, why, "60.0 55.0 to 65.0"]
-    assert hidden in why
     assert [row["name"] for row in rows_of(part, "chart-groups-0-accuracy")] == ["f", "y"]
     undefined = group_view(
         accuracy=(made.rate(80.0), Estimate(np.nan, rows=0)), has_favourable=False
@@ -351,7 +350,7 @@ def test_gaps_are_listed_of_groups_that_have_one():
     view = pair(group_view(), Estimate(0.7512, 0.5, 0.9), NOTHING, "impact_ratio")
     part = group_section(audit(pair(view, GAP, NOTHING))).html
     found = lines(part, "Every group minus all others")
-    unknown = f"– undefined: {HIDDEN}"
+    unknown = f"– {HIDDEN}"
     assert found == [["f", "−0.250 −0.350 to −0.150", *[unknown] * 4, "0.75 0.50 to 0.90", unknown]]
     names = head(part, "Every group minus all others")
     assert names[1] == "SPD closer to 0 is fairer"
@@ -398,7 +397,7 @@ def test_gaps_within_clients_are_listed_with_the_largest_disadvantage_first(unpr
     caption = f"“{'fm'[unprivileged]}” minus all others of the same client"
     assert lines(part, caption) == [
         ["b", "40", "−0.200", "−0.300"],
-        ["a", "1,200", "0.100", f"– undefined: {HIDDEN}"],
+        ["a", "1,200", "0.100", f"– {HIDDEN}"],
     ]
     assert "The gap within each client (2)" in text(part)
 
@@ -479,7 +478,7 @@ def test_metrics_of_clients_have_their_units():
         "gini": Estimate(0.1234),
     }
     part = clients_of(3, summary=figures | {"angle": Estimate(4.56)}).html
-    caption, unknown = "How evenly the clients are served.", f"– undefined: {HIDDEN}"
+    caption, unknown = "How evenly the clients are served.", f"– {HIDDEN}"
     row = ["3 clients", "80.0 70.0 to 90.0", unknown, unknown, unknown, "12.3", "3.0", "0.123"]
     assert lines(part, caption) == [row]
     names = head(part, caption)
@@ -529,7 +528,7 @@ def test_scores_of_clients_stand_beside_their_accuracy():
         "bias": (Estimate(-0.3), NOTHING),
     }
     part = clients_of(2, scores=scores).html
-    unknown = f"– undefined: {HIDDEN}"
+    unknown = f"– {HIDDEN}"
     found = lines(part, "Every client, the worst served first.")
     assert found == [
         ["b", "100", "90.0 85.0 to 95.0", unknown, "0.200", unknown],

@@ -85,6 +85,13 @@ def test_a_hidden_client_has_no_line():
         assert "Hospital D" not in text
 
 
+def test_the_caption_says_that_only_some_clients_have_a_line():
+    assert "One line per client, the one" in drawn(few())[0].sections["distribution"]
+    found, choice = drawn(comparison(data=federation(8, rows=(40, 10, 7)), seeds=1), 10)
+    assert 0 < len(choice.hidden) < 8
+    assert "One line per client that is shown, the one" in found.sections["distribution"]
+
+
 def test_few_clients_are_all_listed_with_their_rates():
     found = few()
     values = final_values(found)

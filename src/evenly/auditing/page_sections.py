@@ -30,10 +30,8 @@ from evenly.report.html import (
     section,
     sentence_case,
 )
-from evenly.report.method_table import dash
+from evenly.report.method_table import dash, hidden_dash
 from evenly.report.values import NAMED
-
-HIDDEN = "hidden: it rests on too few people, or would reveal such a figure"
 
 
 class PagePart(NamedTuple):
@@ -56,7 +54,7 @@ def specs(charts: Sequence[ChartFigure]) -> dict[str, Any]:
 def rate_entry(estimate: Estimate, *, hidden: bool = False) -> Entry:
     """A table cell with a rate in percent above its interval; a star marks rates of few people."""
     if not estimate.has_value:
-        return dash(HIDDEN if hidden else "there is nothing to divide by")
+        return hidden_dash() if hidden else dash("there is nothing to divide by")
     star = " *" if estimate.rows < FEW else ""
     return _entry(
         f"{estimate.value:.1f}{star}",
@@ -67,7 +65,7 @@ def rate_entry(estimate: Estimate, *, hidden: bool = False) -> Entry:
 def fraction_entry(estimate: Estimate, *, hidden: bool = False, digits: int = 3) -> Entry:
     """A table cell with an index or a ratio above its interval."""
     if not estimate.has_value:
-        return dash(HIDDEN if hidden else "there is nothing to divide by")
+        return hidden_dash() if hidden else dash("there is nothing to divide by")
     value, *ends = (signed_number(f"{end:.{digits}f}") for end in estimate[:3])
     return _entry(value, " to ".join(ends) if estimate.has_interval else "")
 
@@ -309,7 +307,7 @@ def _key(audit: Audit) -> Html:
     text = (
         f"{what}Rates in percent with their 95 % intervals; * marks rates of fewer than {FEW}"
         " people, which vary strongly by chance; – marks rates that are undefined, or hidden"
-        " because they rest on too few people."
+        " because they rest on too few people or would reveal a rate that does."
     )
     return element("p", {"class": "soft"}, nonbreaking(text))
 

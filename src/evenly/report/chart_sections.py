@@ -55,7 +55,6 @@ from evenly.report.values import (
     means_words,
     over_seeds,
 )
-from evenly.report.worst_served import SHOWN
 
 # The section on what fairness costs: the front of accuracy and a measure of fairness, and who is on
 # it in words.
@@ -179,10 +178,11 @@ def _named(comparison: Comparison, values: Values, focus: Focus) -> Charts:
     marks = (
         f"; a mark for each method{means_words(len(comparison.seeds))}" if len(values) > 1 else ""
     )
+    lines = f"One line per client{' that is shown' if focus.hidden else ''}"
     caption = (
-        f"One line per client{SHOWN if focus.hidden else ''}, the one that {focus.baseline} serves"
-        f" worst on top{marks}. The dashed line is the average over all rows under"
-        f" {focus.baseline}. Each client's figures are under “Worst-served clients”."
+        f"{lines}, the one that {focus.baseline} serves worst on top{marks}. The dashed line"
+        f" is the average over all rows under {focus.baseline}. Each client's figures"
+        " are under “Worst-served clients”."
     )
     chart = named_accuracy(comparison, focus.series, focus.split, focus.hidden, average)
     figure = ChartFigure("chart-clients", chart, caption)

@@ -112,8 +112,8 @@ def client_section(comparison: Comparison, focus: Focus) -> Html:
     )
     if focus.hidden:
         intro += (
-            f" {len(focus.hidden):,} of {comparison.federation.clients:,} clients are not named"
-            " because they have too few people."
+            f" {len(focus.hidden):,} of {comparison.federation.clients:,} clients are not named,"
+            " because they have too few people or would reveal a client that does."
         )
     order = [focus.lead, *(label for label in focus.series if label != focus.lead)]
     parts = [_clients(comparison, label, focus) for label in order]
@@ -138,9 +138,7 @@ def _clients(comparison: Comparison, label: str, focus: Focus) -> Html:
     )
     if not worst:
         nobody = (
-            "Every client with test rows is hidden: too few people."
-            if focus.hidden
-            else "No client has test rows."
+            "Every client with test rows is hidden." if focus.hidden else "No client has test rows."
         )
         return details(f"Under {label}", paragraph(nobody), opened=label == focus.lead)
     # of few clients the table of all has them

@@ -53,7 +53,7 @@ class GroupRate(NamedTuple):
     low: float
     high: float
     rows: float  # that the rate is a share of
-    hidden: bool = False  # because it rests on too few people, or would give another away
+    hidden: bool = False  # because it rests on too few people, or would reveal a rate that does
 
     @property
     def few(self) -> bool:

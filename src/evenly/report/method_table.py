@@ -31,7 +31,7 @@ def method_table(
     intervals: Intervals | None = None,
     withheld: frozenset[str] = frozenset(),
 ) -> Html:
-    """One row per method. Metrics in `withheld` rest on too few people to be shown."""
+    """One row per method. Metrics in `withheld` are hidden."""
     columns = [Column("Method"), *(Column(sentence_case(m.title), _hint(m)) for m in table.metrics)]
     own = intervals or {}
     rows = [
@@ -75,11 +75,17 @@ def _entry(cell: Cell, interval: tuple[float, float] | None) -> Entry:
     )
 
 
+# One reason for both kinds of hidden cells. To tell them apart would give numbers away: if two
+# hidden groups have 11 people together and the smaller one is known to have fewer than 10, the
+# other at least 10, then they have 1 and 10.
+HIDDEN = "hidden: it rests on too few people, or would reveal a figure that does"
+
+
 def hidden_dash() -> Entry:
-    """A cell that is not shown because it rests on too few people, or would give such a
-    one away.
+    """A cell that is not shown because it rests on too few people, or would reveal one that
+    does.
     """
-    return _dash("hidden: too few people")
+    return _dash(HIDDEN)
 
 
 def dash(reason: str) -> Entry:

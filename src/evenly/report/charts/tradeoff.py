@@ -276,7 +276,7 @@ def _text(rows: list[dict[str, Any]], field: str, y: alt.Y, style: str = "guide-
 
 
 def _undefined(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    words = {True: "– hidden: too few people", False: "– undefined: no such rows"}
+    words = {True: "– hidden to protect people", False: "– undefined: no such rows"}
     return [
         {"y": row["y"], "at": 0, "why": words[row["hidden"]]}
         for row in rows
