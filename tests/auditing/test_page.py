@@ -189,11 +189,11 @@ def test_what_was_not_asked_for_is_not_mentioned():
 
 def test_formulas_are_of_the_metrics_on_the_page():
     view = pair(group_view(ranges={"spd_range": Estimate(0.3)}), GAP, OTHER)._replace(
-        rates={"accuracy": (made.rate(80.0),) * 2}
+        rates=dict.fromkeys(("accuracy", "selection_rate"), (made.rate(80.0),) * 2)
     )
     view = pair(view, Estimate(0.7), Estimate(1.4), "impact_ratio")
     clients = client_view([made.rate(80.0)] * 2, summary={"gini": Estimate(0.1)})
-    whole = {"accuracy": made.rate(80.0)}
+    whole = dict.fromkeys(("accuracy", "selection_rate"), made.rate(80.0))
     caption = "₀ is the group in question"
     names = [row[0] for row in lines(render(audit(view, clients=clients, whole=whole)), caption)]
     assert names == ["Accuracy", "Gini", "SPD", "Disparate impact", "Range of selection rate"]
@@ -376,14 +376,45 @@ def test_ranges_are_of_groups_that_are_shown_and_have_a_value():
     view = group_view(("f", "m", "x", "(missing)"), gone=[2], ranges=ranges)
     part = group_section(audit(view)).html
     caption = "Among the visible groups, as fractions; worst group's accuracy 51.0 %."
-    assert lines(part, caption) == [["2 groups", "0.300 0.200 to 0.400", "0.100"]]
+    assert lines(part, caption) == [["visible groups", "0.300 0.200 to 0.400", "0.100"]]
     assert head(part, caption) == [
         "The best minus the worst",
-        "Range of accuracy lower is fairer",
-        "Range of TPR lower is fairer",
+        "Range of accuracy over 2 groups; lower is fairer",
+        "Range of TPR over 2 groups; lower is fairer",
     ]
     none = text(group_section(audit(group_view(ranges={"worst_accuracy": Estimate(51.0)}))).html)
     assert "Fewer than two groups have visible rates." in none
+
+
+def test_a_range_counts_the_groups_that_it_is_computed_from():
+    """Five groups were said to be behind a range of accuracy that three have."""
+    ranges = {name: Estimate(0.2) for name in ("acc_range", "spd_range", "odds_range")}
+    view = group_view(("a", "b", "c"), ranges=ranges)
+    shown, hidden = made.rate(80.0), NOTHING
+    view = view._replace(
+        rates=view.rates
+        | {"accuracy": (shown, hidden, shown), "tpr": (shown, hidden, shown), "fpr": (hidden,) * 3}
+    )
+    found = head(group_section(audit(view)).html, "Among the visible groups")
+    assert [words.partition(" over ")[2].partition(" groups")[0] for words in found[1:]] == [
+        "2",
+        "3",
+        "2",
+    ]
+
+
+def test_figures_of_the_worst_group_are_marked_where_it_has_few_people():
+    ranges = {"worst_accuracy": Estimate(60.0), "worst_tpr": Estimate(70.0)}
+    ranges |= {"acc_range": Estimate(0.3), "eod_range": Estimate(0.1)}
+    accuracy = (made.rate(60.0, 29), made.rate(90.0), made.rate(5.0, 9))
+    view = group_view(("a", "b", "(missing)"), accuracy=accuracy, ranges=ranges)
+    view = view._replace(
+        rates=view.rates | {"tpr": (made.rate(80.0, 30), made.rate(70.0, 30), NOTHING)}
+    )
+    caption = "Among the visible groups, as fractions; worst group's accuracy 60.0 % *, worst"
+    part = group_section(audit(view)).html
+    assert f"{caption} group's TPR 70.0 %." in text(part)
+    assert lines(part, "Among the visible")[0][1:] == ["0.300 *", "0.100"]
 
 
 @pytest.mark.parametrize("unprivileged", [0, 1])

@@ -24,6 +24,7 @@ from evenly.report.group_values import (
     group_values,
     groupings,
     metric_intervals,
+    metrics_of_few,
 )
 from evenly.report.page import render
 from evenly.report.values import wilson
@@ -156,6 +157,21 @@ def test_a_mean_of_absolute_differences_is_explained_where_seeds_disagree(found)
     ]
     text = unbroken(render(same._replace(runs=runs)))
     assert f"{remark} It exceeds the difference between the rates above under fedavg" in text
+
+
+def test_figures_of_single_groups_are_marked_where_these_are_small(found):
+    """The last race is rare, so the worst group's accuracy rests on few rows."""
+    whole, sex, _ = groupings(found.federation)
+    assert {"worst_accuracy", "acc_range"} <= metrics_of_few(found, whole, "fedavg", "test")
+    assert metrics_of_few(found, sex, "fedavg", "test") == frozenset()
+    starred = re.compile(r'<span class="nowrap">[^<]*\*</span>')
+    groups = render(found).partition('id="groups"')[2]
+    views = groups.split('<h3 class="later">')
+    tables = [view.partition("<details")[0] for view in views[1:]]  # sex, race, intersections
+    assert not starred.search(tables[0])
+    assert "* marks a figure" not in tables[0]
+    assert starred.search(tables[2])
+    assert f"* marks a figure that rests on a group with fewer than {FEW} rows" in tables[2]
 
 
 def test_undefined_and_small_rates_are_marked_and_explained(one):

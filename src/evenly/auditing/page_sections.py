@@ -16,6 +16,7 @@ from evenly.metrics import GROUP_METRICS, METRICS
 from evenly.metrics.clients import tenth
 from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.disclosure import hidden_words
+from evenly.report.group_values import EXTREMES, rows_of_extremes
 from evenly.report.html import (
     ChartFigure,
     Column,
@@ -62,12 +63,14 @@ def rate_entry(estimate: Estimate, *, hidden: bool = False) -> Entry:
     )
 
 
-def fraction_entry(estimate: Estimate, *, hidden: bool = False, digits: int = 3) -> Entry:
-    """A table cell with an index or a ratio above its interval."""
+def fraction_entry(
+    estimate: Estimate, *, hidden: bool = False, digits: int = 3, mark: str = ""
+) -> Entry:
+    """A table cell with an index or a ratio above its interval; `mark` follows the value."""
     if not estimate.has_value:
         return hidden_dash() if hidden else dash("there is nothing to divide by")
     value, *ends = (signed_number(f"{end:.{digits}f}") for end in estimate[:3])
-    return _entry(value, " to ".join(ends) if estimate.has_interval else "")
+    return _entry(f"{value}{mark}", " to ".join(ends) if estimate.has_interval else "")
 
 
 def signed_number(number: str) -> str:
@@ -305,7 +308,7 @@ def _key(audit: Audit) -> Html:
     favourable = audit.about.favourable
     what = f"“Predicted favourable” means predicted “{favourable}”. " if favourable else ""
     text = (
-        f"{what}Rates in percent with their 95 % intervals; * marks rates of fewer than {FEW}"
+        f"{what}Rates in percent with their 95 % intervals; * marks figures of fewer than {FEW}"
         " people, which vary strongly by chance; – marks rates that are undefined, or hidden"
         " because they rest on too few people or would reveal a rate that does."
     )
@@ -459,32 +462,50 @@ def _group_hint(name: str) -> str:
 
 def _ranges(view: GroupView) -> Html:
     """The best group against the worst."""
-    ranged = [
-        (GROUP_METRICS[name].title, view.ranges[name])
-        for name in SHOWN_RANGES
-        if _has_range(view, name)
-    ]
+    ranged = [name for name in SHOWN_RANGES if _has_range(view, name)]
     if not ranged:
         return element("p", {"class": "soft"}, "Fewer than two groups have visible rates.")
     columns = [
         Column("The best minus the worst"),
-        *(Column(sentence_case(words), "lower is fairer") for words, _ in ranged),
+        *(
+            Column(
+                sentence_case(GROUP_METRICS[name].title),
+                f"over {_groups_behind(view, name)} groups; lower is fairer",
+            )
+            for name in ranged
+        ),
     ]
     worst = (
-        f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %"
+        f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %{_star(view, name)}"
         for name in WORST_GROUPS
         if _has_range(view, name)
     )
-    shown = sum(
-        bool(rows) and NO_VALUE not in name
-        for rows, name in zip(view.rows, view.names, strict=True)
-    )
     caption = f"Among the visible groups, as fractions; {', '.join(worst)}."
-    return grid(
-        nonbreaking(caption),
-        columns,
-        [[f"{shown} groups", *(fraction_entry(estimate) for _, estimate in ranged)]],
-    )
+    cells = (fraction_entry(view.ranges[name], mark=_star(view, name)) for name in ranged)
+    return grid(nonbreaking(caption), columns, [["visible groups", *cells]])
+
+
+def _visible_shares(view: GroupView) -> dict[str, np.ndarray]:
+    """Each rate of the groups that ranges compare; NaN where it is hidden or the value is
+    missing.
+    """
+    known = np.array([NO_VALUE not in name for name in view.names])
+    return {
+        rate: np.where(known, [each.value for each in found], np.nan)
+        for rate, found in view.rates.items()
+    }
+
+
+def _groups_behind(view: GroupView, metric: str) -> int:
+    """How many groups a range is computed from."""
+    shares = _visible_shares(view)
+    return int(np.any([np.isfinite(shares[rate]) for rate in EXTREMES[metric]], axis=0).sum())
+
+
+def _star(view: GroupView, metric: str) -> str:
+    """A star if a group that decides a metric has few people."""
+    rows = {rate: np.array([each.rows for each in found]) for rate, found in view.rates.items()}
+    return " *" if rows_of_extremes(metric, _visible_shares(view), rows) < FEW else ""
 
 
 def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
