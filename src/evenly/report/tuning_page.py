@@ -352,7 +352,7 @@ def _grid(trials: Trials, caption: str) -> Html:
     ]
     rows = []
     for line in trials.lines:
-        kind = "best" if "chosen" in line.marks else "near" if "front" in line.marks else ""
+        kind = "picked" if "chosen" in line.marks else ""
         rows.append(
             [
                 line.name,
@@ -364,13 +364,18 @@ def _grid(trials: Trials, caption: str) -> Html:
     return grid(nonbreaking(caption), [*columns, Column("", words=True)], rows, kind="compact")
 
 
+def _batches(tuning: Tuning) -> str:
+    batch = tuning.plan.batch
+    return "all together" if len(tuning.trials) <= batch else f"{batch} at a time"
+
+
 def _how(tuning: Tuning) -> Html:
     plan = tuning.plan
     facts = [
         ("Searched", plan.method),
         ("Objectives", ", ".join(_aim(name) for name in plan.objectives)),
         ("Baseline", plan.baseline),
-        ("Proposed by", f"{SAMPLERS[plan.sampler]}, {plan.batch} at a time"),
+        ("Proposed by", f"{SAMPLERS[plan.sampler]}, {_batches(tuning)}"),
         ("Trials", f"{len(tuning.trials):,}"),
         ("Rounds", f"{plan.shared.rounds:,}"),
         ("Seeds", ", ".join(map(str, plan.shared.seeds))),
