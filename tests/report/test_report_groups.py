@@ -174,6 +174,17 @@ def test_figures_of_single_groups_are_marked_where_these_are_small(found):
     assert f"* marks a figure that rests on a group with fewer than {FEW} rows" in tables[2]
 
 
+def test_mean_numbers_of_rows_have_a_decimal_unless_they_are_whole(found):
+    """A group had "1 row" and an accuracy of 75.0: means over seeds of which one was rounded."""
+    race = groupings(found.federation)[2]
+    rates = group_rates(found, race, "fedavg", "test", "accuracy")
+    assert any(rate.rows != round(rate.rows) for rate in rates)
+    text = words(render(found))
+    for rate in rates:
+        shown = f"{rate.rows:,.0f}" if rate.rows == round(rate.rows) else f"{rate.rows:,.1f}"
+        assert f"<span>{shown}</span>" in text
+
+
 def test_undefined_and_small_rates_are_marked_and_explained(one):
     text = words(render(one))
     assert "undefined: no rows with the favourable label" in text

@@ -28,6 +28,7 @@ from evenly.report.values import (
     WorstClient,
     client_means,
     client_rates,
+    count_text,
     means_words,
     worst_clients,
 )
@@ -84,8 +85,8 @@ def _client_grid(
         rows.append(
             [
                 comparison.federation.names[k],
-                f"{first.train[k]:,.0f}",
-                f"{first.rows[k]:,.0f}",
+                count_text(first.train[k]),
+                count_text(first.rows[k]),
                 *accuracies,
                 *group,
             ]
@@ -177,14 +178,10 @@ def _rates(comparison: Comparison, label: str, focus: Focus) -> ClientRates | No
 def _client(client: WorstClient, compared: bool, rates: ClientRates | None) -> list[str | Entry]:
     cells: list[str | Entry] = [
         client.name,
-        _count(client.train),
-        _count(client.rows),
+        count_text(client.train),
+        count_text(client.rows),
         f"{client.accuracy:.1f}",
     ]
     cells.append(f"{client.low:.0f} to {client.high:.0f}")
     cells += [rate_entry(float(rate[client.number])) for rate in rates] if rates else []
     return cells + ([_percent(client.other_accuracy)] if compared else [])
-
-
-def _count(rows: float) -> str:
-    return f"{rows:,.0f}" if rows == round(rows) else f"{rows:,.1f}"

@@ -49,7 +49,7 @@ from evenly.report.html import (
     specs_of,
 )
 from evenly.report.method_table import Intervals, dash, hidden_dash, key_of, method_table
-from evenly.report.values import SPLIT_WORDS, Values, table_of
+from evenly.report.values import SPLIT_WORDS, Values, count_text, table_of
 from evenly.types import Trace
 
 MAIN = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff", "worst_accuracy")
@@ -439,7 +439,7 @@ def _name(grouping: Grouping, g: int) -> str:
 
 
 def _rows(found: GroupRate) -> str | Entry:
-    return hidden_dash() if found.hidden else f"{found.rows:,.0f}"
+    return hidden_dash() if found.hidden else count_text(found.rows)
 
 
 def _rate(rate: str, found: GroupRate) -> str | Entry:

@@ -240,6 +240,15 @@ def listed(names: Sequence[str]) -> str:
     return ("; " if any("," in name for name in names) else ", ").join(names)
 
 
+def count_text(rows: float) -> str:
+    """A number of rows, which may be a mean over seeds: with one decimal unless it is whole.
+
+    >>> count_text(1234), count_text(4 / 3)
+    ('1,234', '1.3')
+    """
+    return f"{rows:,.0f}" if abs(rows - round(rows)) < 1e-9 else f"{rows:,.1f}"
+
+
 def means_words(seeds: int, before: str = ", means") -> str:
     """ "…, means over seeds", or nothing for a single seed."""
     return f"{before} over seeds" if seeds > 1 else ""
