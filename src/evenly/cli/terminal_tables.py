@@ -192,10 +192,11 @@ def facts_of(federation: Federation, data: Mapping[str, Any]) -> list[Fact]:
     """Return the favourable label, the unprivileged groups and, for the user's own table, the use
     of its columns. `data` is a plan's.
     """
-    columns = (
-        column_facts(federation.encoder, federation.x) if federation.encoder is not None else []
-    )
-    return [*side_facts(federation, data.get(ASSUMED, ())), *columns]
+    sides = side_facts(federation, data.get(ASSUMED, ()))
+    if federation.encoder is None:
+        return sides
+    sensitive = [attribute.name for attribute in federation.attributes]
+    return [*sides, *column_facts(federation.encoder, federation.x, sensitive)]
 
 
 def facts_table(facts: Sequence[Fact] = ()) -> Table:

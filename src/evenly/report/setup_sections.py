@@ -126,7 +126,11 @@ def data_section(comparison: Comparison, least: int = 0) -> Html:
         pairs.append(("Central test set", f"{len(federation.central):,} rows"))
     if federation.encoder is not None:
         # rows of rare values may be few
-        facts = column_facts(federation.encoder, federation.x[:0] if least else federation.x)
+        facts = column_facts(
+            federation.encoder,
+            federation.x[:0] if least else federation.x,
+            [attribute.name for attribute in federation.attributes],
+        )
         pairs += [(f"Columns: {fact.about}", fact.text) for fact in facts if not fact.warning]
     return section("data", "Data", definitions(pairs))
 
