@@ -15,7 +15,7 @@ from rich.text import Text
 
 from evenly.algorithms import METHODS, Method, settings_of
 from evenly.algorithms.method import Setting
-from evenly.cli.terminal import titled_table
+from evenly.cli.terminal import StyledTable, titled_table
 from evenly.data.columns import Fact, column_facts
 from evenly.data.federation import Federation
 from evenly.data.sides import side_facts
@@ -49,7 +49,9 @@ def results_table(comparison: Comparison) -> Table:
     """
     figures, titles = main_table(comparison)
     title = table_title(comparison, figures, spread_words(figures.seeds))
-    table = titled_table(title, "method", numbers=list(titles.values()), caption=_marks(figures))
+    table = titled_table(
+        title, "method", numbers=list(titles.values()), caption=_marks(figures), kind=StyledTable
+    )
     for row in figures.rows:
         cells = (
             Text(c.text, style="bold" if c.best else "underline" if c.near else "")
