@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.report.invented import HOSTILE, comparison, federation, specs, unbroken
 
+from evenly.experiment.comparison import DeploymentSetup
 from evenly.report import write_report
 from evenly.report.html import breakable, data_block, element, script
 from evenly.report.page import render
@@ -280,3 +281,13 @@ def test_the_settings_say_where_sizes_do_not_count(page):
     text = render(comparison()._replace(sizes=sizes))
     assert f"<dt>Sizes of clients</dt><dd>{sizes}</dd>" in unbroken(text)
     assert "Sizes of clients" not in page
+
+
+def test_a_deployment_says_where_its_rows_are():
+    """The page had "Clients by: who holds them: this is a deployment"."""
+    found = comparison(["fedavg"], seeds=1)._replace(deployed=DeploymentSetup({}))
+    text = unbroken(render(found))
+    place = "<dt>Where the rows are</dt><dd>with the clients: this is a deployment</dd>"
+    assert place in text
+    assert "Clients by" not in text
+    assert "<dt>Clients by</dt><dd>natural</dd>" in unbroken(render(comparison(["fedavg"])))

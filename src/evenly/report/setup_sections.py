@@ -101,7 +101,11 @@ def data_section(comparison: Comparison, least: int = 0) -> Html:
     parts = ", ".join(f"{int(counts.sum()):,} {SPLIT_WORDS[name]}" for name, counts in rows.items())
     pairs = [
         ("Data", federation.name),
-        ("Clients by", comparison.partition),
+        (
+            ("Clients by", comparison.partition)
+            if comparison.deployed is None
+            else ("Where the rows are", "with the clients: this is a deployment")
+        ),
         ("Clients", f"{federation.clients:,}"),
         *(
             [("Evaluated clients", _panel(comparison.federation.clients))]

@@ -462,6 +462,15 @@ def influence(comparison: Comparison, label: str) -> Influence:
     )
 
 
+def took_part(comparison: Comparison, label: str) -> np.ndarray:
+    """Whether each evaluated client was sampled under a method, in any round of any seed."""
+    times = [
+        np.bincount(seated(run.trace)[0].ravel(), minlength=run.trace.tables.shape[2])
+        for run in comparison.of(label)
+    ]
+    return np.sum(times, axis=0) > 0
+
+
 def mean_effective_clients(comparison: Comparison, label: str) -> float:
     """The effective number of clients per round under a method, mean over rounds and seeds; NaN if
     no weight is known.
