@@ -31,7 +31,7 @@ BEHIND = {
 }
 OF_GAPS = {
     "spd": ("selection_rate",), "impact_ratio": ("selection_rate",), "acc_diff": ("accuracy",),
-    "eod": ("tpr",), "aod": ("tpr", "fpr"), "odds_diff": ("tpr", "fpr"),
+    "eod": ("tpr",), "aod": ("tpr", "fpr"), "odds_diff": ("tpr", "fpr"), "fpr_diff": ("fpr",),
 }  # fmt: skip
 
 

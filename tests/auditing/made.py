@@ -11,7 +11,7 @@ from evenly.auditing.views import ClientView, GroupView
 from evenly.metrics import METRICS
 from evenly.report.disclosure import Hidden
 
-GAPS = ("spd", "eod", "aod", "acc_diff", "odds_diff", "impact_ratio")
+GAPS = ("spd", "eod", "aod", "acc_diff", "odds_diff", "impact_ratio", "fpr_diff")
 
 
 def hidden(cells: Sequence[object], small: Sequence[object] | None = None) -> Hidden:

@@ -98,6 +98,8 @@ def test_a_side_needs_as_many_people_with_the_label_that_a_gap_is_of(labelled: i
         "aod": enough,
         "odds_diff": enough,
         "acc_diff": enough,
+        # the people with the other label follow from the total, so they are hidden as well
+        "fpr_diff": enough,
     }
     reverse = table(100, favourable=100 - labelled, selected=20)
     assert seen(reverse, many, many).against["aod"][0].has_value == enough

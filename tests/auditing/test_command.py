@@ -93,3 +93,9 @@ def test_the_audited_file_is_never_replaced(table: Path):
     ran(str(table), *ASKED, "--out", "out")
     predictions(400).to_csv("out/audit.csv", index=False)
     assert "would replace" in ran("out/audit.csv", *ASKED, "--out", "out", code=2).output
+
+
+def test_the_help_says_what_an_audit_does_without_an_unprivileged_value():
+    told = " ".join(ran("--help").output.replace("│", " ").split())
+    assert "By default every value is compared with all others" in told
+    assert "lowest share of favourable labels" not in told

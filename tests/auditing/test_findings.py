@@ -2,6 +2,8 @@
 decides it.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from evenly.auditing.findings import (
     protection_words,
     whom_of,
 )
-from evenly.auditing.views import ClientGaps
+from evenly.auditing.views import ClientGaps, GroupView
 from evenly.report.opening import NOTABLE_NOISE
 from evenly.report.worst_served import CHANCE, SHOWN, Trivial
 from tests.auditing.made import audit, client_view, group_view, rate
@@ -262,6 +264,98 @@ def test_words_on_a_gap_go_no_further_than_its_interval(gap: Estimate, words: st
     )
 
 
+# The largest difference where the user named no value
+
+
+def every_value(**gaps: Sequence[Estimate]) -> GroupView:
+    """A column with the values A, B and C, of which A has the lowest selection rate."""
+    view = group_view(("A", "B", "C"), title="race", by_default=True)
+    return view._replace(
+        against=view.against | {metric: tuple(values) for metric, values in gaps.items()}
+    )
+
+
+SURE, UNSURE = Estimate(-0.27, -0.36, -0.18, 90), Estimate(-0.05, -0.12, 0.03, 90)
+
+
+def test_the_largest_significant_difference_is_named_whichever_value_and_rate_it_is_of():
+    view = every_value(
+        spd=(UNSURE, Estimate(-0.04, -0.09, 0.01), Estimate(0.1, 0.06, 0.14)),
+        eod=(NOTHING, SURE, Estimate(0.18, 0.1, 0.27)),
+        fpr_diff=(NOTHING, Estimate(0.3, -0.1, 0.7), Estimate(0.02, -0.05, 0.09)),
+    )
+    assert findings(audit(view))[-2:] == [
+        (
+            "Of those labelled “1”, people with race “B” are predicted so 27.0 points less often"
+            " than all others (95 % interval −36.0 to −18.0). This is the largest difference by"
+            " race that is statistically significant after Holm's correction for 7 comparisons."
+        ),
+        (
+            "People with race “C” are predicted “1” 10.0 points more often than all others (95 %"
+            " interval +6.0 to +14.0). This is also statistically significant."
+        ),
+    ]
+
+
+def test_false_positive_rates_are_compared_as_well():
+    view = every_value(spd=(UNSURE,) * 3, fpr_diff=(UNSURE, Estimate(0.2, 0.1, 0.3), UNSURE))
+    assert said(
+        findings(audit(view)),
+        "Of those labelled otherwise, people with race “B” are predicted “1” 20.0 points more",
+    )
+
+
+def test_the_correction_counts_every_comparison_of_the_audit():
+    barely = Estimate(-0.1, -0.19, -0.01)  # p = 0.03
+    alone = every_value(spd=(barely, NOTHING, NOTHING))
+    assert said(findings(audit(alone)), "significant after Holm's correction for 1 comparison.")
+    several = audit(every_value(spd=(barely, UNSURE, UNSURE)))
+    assert findings(several)[-1] == (
+        "No value of race differs significantly from all others in selection rate after Holm's"
+        " correction for 3 comparisons. The largest difference: people with race “A” are predicted"
+        " “1” 10.0 points less often than all others (95 % interval −19.0 to −1.0)."
+    )
+    sex = group_view(by_default=True, gaps={"spd": UNSURE})
+    assert said(findings(audit(alone, sex)), "No value of race", "for 2 comparisons.")
+    asked = sex._replace(by_default=False)
+    assert said(findings(audit(alone, asked)), "by race that is statistically significant")
+
+
+def test_two_values_are_the_two_sides_of_one_comparison():
+    view = group_view(by_default=True)
+    mirrored = SURE._replace(value=0.27, low=0.18, high=0.36)
+    view = view._replace(against=view.against | {"spd": (mirrored, SURE)})
+    assert said(findings(audit(view)), "People with sex “m” are", "less", "for 1 comparison.")
+    missing = group_view(("f", "m", "(missing)"), by_default=True)
+    missing = missing._replace(against=missing.against | {"spd": (mirrored, SURE, SURE)})
+    assert said(findings(audit(missing)), "People with sex “m” are", "for 1 comparison.")
+
+
+def test_without_a_favourable_label_accuracies_are_compared():
+    view = group_view(("A", "B", "C"), title="race", by_default=True, has_favourable=False)
+    view = view._replace(against={"acc_diff": (UNSURE, SURE, UNSURE)})
+    assert said(
+        findings(audit(view, favourable=None)),
+        "The model is right for people with race “B” 27.0 points less often than all others",
+        "for 3 comparisons.",
+    )
+    assert findings(audit(group_view(by_default=True)))[-1].startswith("No comparison by sex is")
+
+
+def test_a_low_ratio_of_selection_rates_is_told_though_no_difference_is_significant():
+    low = (Estimate(0.77, 0.5, 1.1), Estimate(0.9), Estimate(1.2))
+    view = every_value(spd=(UNSURE,) * 3, impact_ratio=low)
+    assert findings(audit(view))[-1] == (
+        "The selection rate of people with race “A” is 0.77 of that of all others (95 % interval"
+        " 0.50 to 1.10), below four fifths."
+    )
+    even = every_value(spd=(UNSURE,) * 3, impact_ratio=(Estimate(0.8),) * 3)
+    assert not said(findings(audit(even)), "four fifths")
+    told = every_value(spd=(SURE, UNSURE, UNSURE), impact_ratio=low)
+    assert said(findings(audit(told)), "; that is 0.77 of their rate, below four fifths. This is")
+    assert not said(findings(audit(told)), "The selection rate of")
+
+
 def client_gaps(*spd: Estimate) -> ClientGaps:
     return ClientGaps(spd, spd, Estimate(-0.05, -0.08, -0.02, 90))
 
@@ -269,8 +363,8 @@ def client_gaps(*spd: Estimate) -> ClientGaps:
 def test_the_gap_within_clients_is_told_of_two_or_more():
     below, touches, unsure, unknown = LOW, Estimate(-0.2, -0.3, 0.0), Estimate(-0.2), NOTHING
     start = (
-        "Within the {} clients with enough people of both kinds, the difference is −5.0 points on"
-        " average (95 % interval −8.0 to −2.0)"
+        "Within the {} clients with enough people of both kinds, people with sex “f” are predicted"
+        " “1” 5.0 points less often on average (95 % interval −8.0 to −2.0)"
     )
     for gaps, words in {
         (
@@ -420,27 +514,16 @@ def test_rates_of_few_people_are_counted_over_all_views():
     assert not said(cautions(audit(none, intersections=none)), "fewer than 30")
 
 
-def test_who_was_chosen_by_the_figures_is_named():
-    sex, race = (
-        group_view(by_default=True),
-        group_view(("A", "B"), title="race", by_default=True, unprivileged=1),
-    )
-    alone, both = (
-        "for sex “f”, so this group is compared with all others.",
-        "for sex “f” and race “B”, so these groups are compared",
-    )
-    assert said(
-        cautions(audit(sex)),
-        f"The model predicts “1” least often {alone} To test a hypothesis, name the value",
-    )
-    assert said(
-        cautions(audit(sex, race, favourable=None)), f"The model is right least often {both}"
-    )
-    assert said(
-        cautions(audit(sex, race._replace(by_default=False))),
-        f"The model predicts “1” least often {alone}",
-    )
-    assert not said(cautions(audit(race._replace(by_default=False))), "least often")
+def test_the_number_of_comparisons_is_told_where_no_value_was_named():
+    sex = group_view(by_default=True, gaps={"spd": LOW})
+    race = group_view(("A", "B"), title="race", by_default=True, gaps={"spd": LOW, "eod": LOW})
+    start = "No unprivileged value is named for"
+    assert said(cautions(audit(sex)), f"{start} sex, so every rate", ": 1 comparison. A difference")
+    assert said(cautions(audit(sex, race)), f"{start} sex and race, so", ": 3 comparisons.")
+    asked = race._replace(by_default=False)
+    assert said(cautions(audit(sex, asked)), f"{start} sex, so", ": 1 comparison.")
+    assert not said(cautions(audit(asked)), start)
+    assert not said(cautions(audit(group_view(by_default=True))), start)  # nothing is shown
 
 
 def test_what_is_hidden_is_counted():

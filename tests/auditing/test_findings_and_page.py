@@ -78,13 +78,27 @@ def test_a_gap_that_chance_explains_is_said_to_be_so():
         sex=np.where(np.arange(300) % 2, "female", "male"),
         p=frame["y"].where(frame.index % 7 != 0, 1 - frame["y"]),
     )
-    gaps = [
-        sentence
-        for sentence in evenly.audit(fair, **WHO).sentences
-        if "sex" in sentence and "less often" in sentence
-    ]
-    assert gaps
-    assert all("a difference that chance alone could explain" in sentence for sentence in gaps)
+    texts = " ".join(evenly.audit(fair, **WHO).sentences)
+    assert "No value of sex differs significantly from all others" in texts
+    asked = evenly.audit(fair, **WHO, unprivileged={"sex": "female"}).sentences
+    gaps = [text for text in asked if "“female” are" in text and "less often" in text]
+    assert any("a difference that chance alone could explain" in text for text in gaps)
+
+
+def test_the_largest_harm_is_named_though_another_value_is_selected_least():
+    """Race B is found far less often, while race C is selected least."""
+    draw = np.random.default_rng(1)
+    race, label = draw.choice(["A", "B", "C"], 3000, p=[0.6, 0.3, 0.1]), draw.random(3000) < 0.4
+    chance = np.where(label, 0.7, 0.1)
+    chance = np.where(race == "B", np.where(label, 0.3, 0.35), chance)
+    frame = pd.DataFrame({"race": race, "y": label.astype(int)})
+    frame["p"] = (draw.random(3000) < chance).astype(int)
+    frame.loc[(frame["race"] == "C") & (draw.random(3000) < 0.1), "p"] = 0
+    found = evenly.audit(frame, label="y", prediction="p", sensitive="race")
+    assert found.groups[0].names[found.groups[0].unprivileged or 0] == "C"
+    text = " ".join(found.sentences)
+    assert re.search(r"Of those labelled “1”, people with race “B” are predicted so [34]\d", text)
+    assert "This is the largest difference by race that is statistically significant" in text
 
 
 def test_small_samples_are_warned_of():

@@ -11,7 +11,6 @@ import pytest
 from evenly.auditing.estimates import BINS, NOTHING, THRESHOLDS, Curves, Estimate
 from evenly.auditing.page import render
 from evenly.auditing.page_sections import (
-    HIDDEN,
     PagePart,
     client_section,
     fraction_entry,
@@ -21,6 +20,7 @@ from evenly.auditing.page_sections import (
 from evenly.auditing.result import Audit
 from evenly.auditing.score_section import score_section
 from evenly.auditing.views import ClientGaps
+from evenly.report.method_table import HIDDEN
 from evenly.report.worst_served import Trivial
 from tests.auditing import made
 from tests.auditing.made import audit, client_view, group_view
@@ -84,11 +84,11 @@ def pair(view, value: Estimate, other: Estimate, name: str = "spd"):
         (rate_entry(Estimate(80.0, 75.0, 85.0, 29)), "80.0 * 75.0 to 85.0"),
         (rate_entry(Estimate(80.0, rows=30)), "80.0"),
         (rate_entry(NOTHING), "– undefined: there is nothing to divide by"),
-        (rate_entry(NOTHING, hidden=True), f"– undefined: {HIDDEN}"),
+        (rate_entry(NOTHING, hidden=True), f"– {HIDDEN}"),
         (fraction_entry(Estimate(-0.25, -0.5, -0.0001)), "−0.250 −0.500 to 0.000"),
         (fraction_entry(Estimate(0.75), digits=2), "0.75"),
         (fraction_entry(NOTHING), "– undefined: there is nothing to divide by"),
-        (fraction_entry(NOTHING, hidden=True), f"– undefined: {HIDDEN}"),
+        (fraction_entry(NOTHING, hidden=True), f"– {HIDDEN}"),
     ],
 )
 def test_a_figure_is_shown_with_its_interval_or_a_reason(entry, shown: str):
@@ -189,11 +189,11 @@ def test_what_was_not_asked_for_is_not_mentioned():
 
 def test_formulas_are_of_the_metrics_on_the_page():
     view = pair(group_view(ranges={"spd_range": Estimate(0.3)}), GAP, OTHER)._replace(
-        rates={"accuracy": (made.rate(80.0),) * 2}
+        rates=dict.fromkeys(("accuracy", "selection_rate"), (made.rate(80.0),) * 2)
     )
     view = pair(view, Estimate(0.7), Estimate(1.4), "impact_ratio")
     clients = client_view([made.rate(80.0)] * 2, summary={"gini": Estimate(0.1)})
-    whole = {"accuracy": made.rate(80.0)}
+    whole = dict.fromkeys(("accuracy", "selection_rate"), made.rate(80.0))
     caption = "₀ is the group in question"
     names = [row[0] for row in lines(render(audit(view, clients=clients, whole=whole)), caption)]
     assert names == ["Accuracy", "Gini", "SPD", "Disparate impact", "Range of selection rate"]
@@ -219,19 +219,44 @@ def test_formulas_are_of_the_metrics_on_the_page():
 def test_the_unprivileged_group_is_named_with_the_reason():
     first, second = group_view(by_default=True), group_view(unprivileged=1)
     found = text(group_section(audit(first, second)).html)
-    assert "“f” is compared with all others (chosen because it has the lowest rate)." in found
+    assert "“f” is highlighted because it has the lowest selection rate." in found
     assert "“m” is compared with all others (as requested)." in found
+    accuracy = audit(group_view(by_default=True, has_favourable=False), favourable=None)
+    assert "it has the lowest accuracy." in text(group_section(accuracy).html)
     crossed = audit(
         first,
         intersections=group_view(("a", "b"), unprivileged=None, title="sex and race", against={}),
     )
     found = text(group_section(crossed).html)
-    assert found.count("is compared with all others") == 1
+    assert found.count("is highlighted") == 1
     assert "Intersections of sex and race" in found
     assert "“Predicted favourable” means predicted “1”." in found
     assert "means predicted" not in text(
         group_section(audit(group_view(has_favourable=False), favourable=None)).html
     )
+
+
+def test_the_group_with_the_largest_significant_difference_is_highlighted():
+    view = group_view(("A", "B", "C"), title="race", by_default=True)
+    view = view._replace(
+        against=view.against | {"eod": (NOTHING, Estimate(-0.3, -0.4, -0.2), NOTHING)}
+    )
+    part = group_section(audit(view))
+    words = "“B” is highlighted: it has the largest statistically significant difference, in true"
+    assert words in text(part.html)
+    assert [row[0] for row in lines(part.html, "How every group is served.")] == ["A", "B ←", "C"]
+    assert [row["method"] for row in rows_of(part, "chart-groups-0-tpr")] == [
+        "others",
+        "B",
+        "others",
+    ]
+    assert "True positive rate −30.0 points race “B” minus all others" in page(audit(view))
+
+
+def test_a_tile_says_that_its_difference_is_not_significant():
+    view = group_view(by_default=True, gaps={"spd": Estimate(-0.01, -0.1, 0.1)})
+    words = "Predicted “1” −1.0 points sex “f” minus all others, not statistically significant"
+    assert words in page(audit(view))
 
 
 def sized(groups: int):
@@ -293,7 +318,7 @@ def test_hidden_groups_are_listed_without_figures_and_not_drawn():
         rows=np.array([100, 0, 50, 1200]), rates={"accuracy": view.rates["accuracy"]}
     )
     part = group_section(audit(view, whole={"accuracy": made.rate(80.0)}))
-    hidden, why = "– undefined: hidden", f"– undefined: {HIDDEN}"
+    why = f"– {HIDDEN}"
     found = lines(part.html, "How every group is served.")
     assert [row[:2] for row in found] == [
         ["f ←", "100"],
@@ -302,7 +327,6 @@ def test_hidden_groups_are_listed_without_figures_and_not_drawn():
         ["y", "1,200"],
     ]
     assert [row[2] for row in found] == ["80.0 75.0 to 85.0", why, why, "60.0 55.0 to 65.0"]
-    assert hidden in why
     assert [row["name"] for row in rows_of(part, "chart-groups-0-accuracy")] == ["f", "y"]
     undefined = group_view(
         accuracy=(made.rate(80.0), Estimate(np.nan, rows=0)), has_favourable=False
@@ -326,13 +350,14 @@ def test_gaps_are_listed_of_groups_that_have_one():
     view = pair(group_view(), Estimate(0.7512, 0.5, 0.9), NOTHING, "impact_ratio")
     part = group_section(audit(pair(view, GAP, NOTHING))).html
     found = lines(part, "Every group minus all others")
-    unknown = f"– undefined: {HIDDEN}"
-    assert found == [
-        ["f", "−0.250 −0.350 to −0.150", unknown, unknown, unknown, unknown, "0.75 0.50 to 0.90"]
-    ]
+    unknown = f"– {HIDDEN}"
+    assert found == [["f", "−0.250 −0.350 to −0.150", *[unknown] * 4, "0.75 0.50 to 0.90", unknown]]
     names = head(part, "Every group minus all others")
     assert names[1] == "SPD closer to 0 is fairer"
-    assert names[-1] == "Disparate impact ratio; 1 is even"
+    assert names[-2:] == [
+        "Disparate impact ratio; 1 is even",
+        "FPR difference closer to 0 is fairer",
+    ]
     words = "No group can be compared with all others, because one side always has too few people."
     assert words in text(group_section(audit(group_view())).html)
     assert words not in text(part)
@@ -351,14 +376,45 @@ def test_ranges_are_of_groups_that_are_shown_and_have_a_value():
     view = group_view(("f", "m", "x", "(missing)"), gone=[2], ranges=ranges)
     part = group_section(audit(view)).html
     caption = "Among the visible groups, as fractions; worst group's accuracy 51.0 %."
-    assert lines(part, caption) == [["2 groups", "0.300 0.200 to 0.400", "0.100"]]
+    assert lines(part, caption) == [["visible groups", "0.300 0.200 to 0.400", "0.100"]]
     assert head(part, caption) == [
         "The best minus the worst",
-        "Range of accuracy lower is fairer",
-        "Range of TPR lower is fairer",
+        "Range of accuracy over 2 groups; lower is fairer",
+        "Range of TPR over 2 groups; lower is fairer",
     ]
     none = text(group_section(audit(group_view(ranges={"worst_accuracy": Estimate(51.0)}))).html)
     assert "Fewer than two groups have visible rates." in none
+
+
+def test_a_range_counts_the_groups_that_it_is_computed_from():
+    """Five groups were said to be behind a range of accuracy that three have."""
+    ranges = {name: Estimate(0.2) for name in ("acc_range", "spd_range", "odds_range")}
+    view = group_view(("a", "b", "c"), ranges=ranges)
+    shown, hidden = made.rate(80.0), NOTHING
+    view = view._replace(
+        rates=view.rates
+        | {"accuracy": (shown, hidden, shown), "tpr": (shown, hidden, shown), "fpr": (hidden,) * 3}
+    )
+    found = head(group_section(audit(view)).html, "Among the visible groups")
+    assert [words.partition(" over ")[2].partition(" groups")[0] for words in found[1:]] == [
+        "2",
+        "3",
+        "2",
+    ]
+
+
+def test_figures_of_the_worst_group_are_marked_where_it_has_few_people():
+    ranges = {"worst_accuracy": Estimate(60.0), "worst_tpr": Estimate(70.0)}
+    ranges |= {"acc_range": Estimate(0.3), "eod_range": Estimate(0.1)}
+    accuracy = (made.rate(60.0, 29), made.rate(90.0), made.rate(5.0, 9))
+    view = group_view(("a", "b", "(missing)"), accuracy=accuracy, ranges=ranges)
+    view = view._replace(
+        rates=view.rates | {"tpr": (made.rate(80.0, 30), made.rate(70.0, 30), NOTHING)}
+    )
+    caption = "Among the visible groups, as fractions; worst group's accuracy 60.0 % *, worst"
+    part = group_section(audit(view)).html
+    assert f"{caption} group's TPR 70.0 %." in text(part)
+    assert lines(part, "Among the visible")[0][1:] == ["0.300 *", "0.100"]
 
 
 @pytest.mark.parametrize("unprivileged", [0, 1])
@@ -372,7 +428,7 @@ def test_gaps_within_clients_are_listed_with_the_largest_disadvantage_first(unpr
     caption = f"“{'fm'[unprivileged]}” minus all others of the same client"
     assert lines(part, caption) == [
         ["b", "40", "−0.200", "−0.300"],
-        ["a", "1,200", "0.100", f"– undefined: {HIDDEN}"],
+        ["a", "1,200", "0.100", f"– {HIDDEN}"],
     ]
     assert "The gap within each client (2)" in text(part)
 
@@ -453,7 +509,7 @@ def test_metrics_of_clients_have_their_units():
         "gini": Estimate(0.1234),
     }
     part = clients_of(3, summary=figures | {"angle": Estimate(4.56)}).html
-    caption, unknown = "How evenly the clients are served.", f"– undefined: {HIDDEN}"
+    caption, unknown = "How evenly the clients are served.", f"– {HIDDEN}"
     row = ["3 clients", "80.0 70.0 to 90.0", unknown, unknown, unknown, "12.3", "3.0", "0.123"]
     assert lines(part, caption) == [row]
     names = head(part, caption)
@@ -503,7 +559,7 @@ def test_scores_of_clients_stand_beside_their_accuracy():
         "bias": (Estimate(-0.3), NOTHING),
     }
     part = clients_of(2, scores=scores).html
-    unknown = f"– undefined: {HIDDEN}"
+    unknown = f"– {HIDDEN}"
     found = lines(part, "Every client, the worst served first.")
     assert found == [
         ["b", "100", "90.0 85.0 to 95.0", unknown, "0.200", unknown],

@@ -1,12 +1,14 @@
 """Records as options of a command, and errors in one line."""
 
+import io
 from typing import Annotated, NamedTuple
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
-from evenly.cli.terminal import Commands
+from evenly.cli.terminal import Commands, StyledTable, titled_table
 
 runner = CliRunner()
 
@@ -81,3 +83,15 @@ def test_other_errors_are_not_hidden():
         application(ImportError("No module named 'numpy'")), ["area", "a", "--width", "5"]
     )
     assert isinstance(result.exception, ImportError)
+
+
+def test_a_caption_that_explains_styles_is_printed_where_there_are_styles():
+    """A pipe got "bold: best, underlined: not clearly worse", and neither of them."""
+    table = titled_table("title", "method", caption="bold: best", kind=StyledTable)
+    table.add_row("fedavg")
+    pipe = Console(file=io.StringIO())
+    terminal = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
+    for console in (pipe, terminal, pipe):
+        with console.capture() as printed:
+            console.print(table)
+        assert ("bold: best" in printed.get()) == (console is terminal)

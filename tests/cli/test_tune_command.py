@@ -58,7 +58,9 @@ def test_the_choice_has_a_folder_of_results(front):
     )
     words = f"The results of the chosen settings are in '{out / 'chosen'}': give that folder"
     for command in ("report", "export", "resume"):
-        assert words in sentence(run(command, str(out), code=2))
+        refused = sentence(run(command, str(out), code=2))
+        assert words in refused
+        assert f"All trials are in '{out / 'tuning.csv'}'." in refused
     with pytest.raises(ValueError, match=r"run the command that started it: .*"):
         read_plan(out)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from evenly.cli.terminal_tables import facts_of
 from evenly.data.columns import (
     ColumnChoice,
     Fact,
@@ -194,3 +195,24 @@ def test_the_reports_data_card_says_what_became_of_the_columns():
     ):
         assert words in page
     assert "ward in 1 row" not in data_section(found, least=10)
+
+
+def test_sensitive_columns_are_said_to_be_no_features():
+    """They were listed neither as features nor as not used, in the terminal and on the page."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"site": list("ab") * 30, "y": [0, 1, 1] * 20, "age": draw.normal(size=60)}
+    )
+    frame["sex"], frame["race"] = list("fm") * 30, list("ABC") * 20
+
+    def told(**choice: Any) -> str:
+        table = Federation.from_frame(
+            frame, client="site", label="y", sensitive=["sex", "race"], **choice
+        )
+        comparison = Comparison("test", table, "site", "Logistic", [], 1, "", 1.0, {})
+        (here,) = [fact.text for fact in facts_of(table, {}) if fact.about == "not features"]
+        assert f"<dt>Columns: not features</dt><dd>{here}</dd>" in data_section(comparison)
+        return here
+
+    assert told() == "sex, race (sensitive)"
+    assert told(features=["age", "sex"]) == "race (sensitive)"

@@ -14,8 +14,9 @@ from evenly.cli.terminal_tables import duration
 from evenly.data.federation import Federation
 from evenly.datasets import DATASETS
 from evenly.datasets.load import available, read_table, size
-from evenly.experiment.estimate import estimate, refuse_large_models, sampling_facts
-from evenly.experiment.execute import setting_of
+from evenly.experiment.client_sizes import sampling_facts
+from evenly.experiment.estimate import estimate, refuse_large_models
+from evenly.experiment.execute import execute, setting_of
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan, programs
 from evenly.records import replace
@@ -260,3 +261,12 @@ def test_nothing_is_said_where_sizes_count_or_are_not_to(sampling, method):
 
 def test_nothing_is_said_of_clients_of_equal_size():
     assert told("weighted(clients=10)", "fedavg", sizes=(20, 20, 20)) == ""
+
+
+def test_results_say_that_sizes_did_not_count():
+    """The terminal said so before training, and the report did not."""
+    plan = dataclasses.replace(
+        PLAN, methods=("fedavg",), rounds=1, seeds=(0,), sampling="weighted(clients=10)"
+    )
+    assert execute(plan).sizes.startswith("All 5 clients take part in every round, and larger")
+    assert execute(dataclasses.replace(plan, sampling="weighted(clients=2)")).sizes == ""

@@ -48,6 +48,16 @@ def test_json_keeps_everything():
     assert again.fingerprint() == original.fingerprint()
 
 
+def test_json_keeps_the_order_of_shared_settings_and_the_fingerprint_does_not_depend_on_it():
+    """`evenly export` wrote `params` in another order than results.csv."""
+    original = plan(training={"learning_rate": 0.1, "batch_size": 5, "epochs": 2})
+    again = Plan.from_json(original.to_json())
+    assert list(again.training) == ["learning_rate", "batch_size", "epochs"]
+    assert list(again.variants()[0].settings) == list(original.variants()[0].settings)
+    other = plan(training={"epochs": 2, "batch_size": 5, "learning_rate": 0.1})
+    assert other.fingerprint() == original.fingerprint()
+
+
 @pytest.mark.parametrize(
     "field", ["rounds", "seeds", "methods", "sampling", "dropout", "training", "data"]
 )

@@ -19,6 +19,7 @@ from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
 from evenly.cli import app
+from evenly.cli.flower_commands import _remedy, _show_results
 from evenly.flower.deploy.loopback import follow, read_app, start
 from tests.flower.grids import OneProcess
 
@@ -224,6 +225,36 @@ def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
+def test_a_trial_ends_with_the_figures_that_compare_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """It printed paths only."""
+    evenly("new", "ward", *TABLE, "--sensitive", "sex")
+    trained("ward", ("north", "St. Mary's", "west"), {}, monkeypatch)
+    capsys.readouterr()
+    _show_results(Path("results"))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "test accuracy in percent of 3 clients after 2 rounds" in said
+    assert "worst 10 %" in said
+    assert "Of the clients, it serves" in said
+    _show_results(Path("elsewhere"))  # an app that writes no results of evenly
+    assert capsys.readouterr().out == ""
+
+
+def test_after_an_interruption_it_is_said_how_many_rounds_are_stored(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    again = "evenly flower up ward --out results"
+    assert _remedy(Path("results"), again) == (
+        f"No round was stored; `{again}` starts again from the first round."
+    )
+    evenly("new", "ward", *TABLE)
+    trained("ward", ("north", "St. Mary's", "west"), {}, monkeypatch)
+    assert _remedy(Path("results"), again) == (
+        f"2 rounds are stored; `{again}` resumes after the last one."
+    )
+
+
 @pytest.mark.slow
 def test_a_trial_on_a_table_ends_with_a_report_and_leaves_nothing_running(folder: Path):
     evenly("new", "ward", *TABLE, "--sensitive", "sex", "--rounds", "2")
@@ -235,6 +266,7 @@ def test_a_trial_on_a_table_ends_with_a_report_and_leaves_nothing_running(folder
     )
     report = folder / "ward" / "results" / "run-1" / "report.html"
     assert f"Report: {report}" in said
+    assert "Of the clients, it serves" in " ".join(said.split())
     assert "north" in report.read_text()
     assert not processes_of(folder)
 
@@ -254,7 +286,7 @@ def test_a_trial_that_is_interrupted_stops_everything_and_can_go_on(
     trial.send_signal(number)
     said, _ = trial.communicate(timeout=200)
     assert trial.returncode == 130, said
-    assert "resumes after the last stored round" in " ".join(said.split())
+    assert "resumes after the last one" in " ".join(said.split())
     assert not processes_of(folder)
     again = begun(folder, "ward", "--out", "kept")
     said, _ = again.communicate(timeout=400)

@@ -112,7 +112,7 @@ def test_choosing_on_the_rows_that_are_shown_is_admitted():
     made = with_central(
         comparison(("fedavg", "a", "b"), data=federation(10, rows=(20, 20, 0))), (90, 80, 70)
     )
-    assert "better on the validation rows themselves, which favours it" in summary(made).cautions
+    assert "on the same validation rows, which favours it" in summary(made).cautions
 
 
 def test_where_nothing_is_known_of_clients_the_central_test_set_is_left(untested):

@@ -5,6 +5,7 @@ attributes come before intersections.
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.auditing.invented import WHO, predictions
 from tests.report.invented import comparison, federation, with_groups
@@ -83,6 +84,39 @@ def test_a_hidden_client_has_no_line():
         assert "Hospital B" in text
         assert "Hospital A" not in text
         assert "Hospital D" not in text
+
+
+def test_the_caption_says_that_only_some_clients_have_a_line():
+    assert "One line per client, the one" in drawn(few())[0].sections["distribution"]
+    found, choice = drawn(comparison(data=federation(8, rows=(40, 10, 7)), seeds=1), 10)
+    assert 0 < len(choice.hidden) < 8
+    assert "One line per client that is shown, the one" in found.sections["distribution"]
+
+
+def test_a_weight_of_about_0_is_explained_by_what_happened():
+    """Clients that took part in every round stood under a remark on clients that never did."""
+    found = few()
+    never, hardly = (
+        "A client that was never sampled has weight 0.",
+        "A client that took part has a weight of about 0",
+    )
+
+    def caption(cohort: np.ndarray, weights: np.ndarray) -> str:
+        runs = [
+            run._replace(trace=run.trace._replace(cohort=cohort, weights=weights))
+            for run in found.runs
+        ]
+        return drawn(found._replace(runs=runs))[0].sections["influence"]
+
+    everybody, even = np.tile(np.arange(8, dtype=np.int32), (30, 1)), np.full((30, 8), 0.125)
+    assert never not in caption(everybody, even)
+    assert hardly not in caption(everybody, even)
+    one_less = np.where(everybody == 7, 0, everybody)
+    assert never in caption(one_less, even)
+    assert hardly not in caption(one_less, even)
+    even[:, 7] = 1e-4
+    assert never not in caption(everybody, even)
+    assert hardly in caption(everybody, even)
 
 
 def test_few_clients_are_all_listed_with_their_rates():

@@ -24,6 +24,7 @@ from evenly.report.group_values import (
     group_values,
     groupings,
     metric_intervals,
+    metrics_of_few,
 )
 from evenly.report.page import render
 from evenly.report.values import wilson
@@ -141,6 +142,47 @@ def test_what_was_assumed_is_said_to_be(one):
     text = unbroken(render(one._replace(assumed=("sex",))))
     assert text.count("(assumed: of all values of sex, Female has") == 2
     assert "assumed" not in unbroken(render(one))
+
+
+def test_a_mean_of_absolute_differences_is_explained_where_seeds_disagree(found):
+    """|EOD| was 0.088 beside rates of 47.1 % and 45.2 %, without a word."""
+    remark = "|EOD| is the mean of the absolute differences of all seeds."
+    sex = replace(found.federation, attributes=found.federation.attributes[:1])
+    same = found._replace(federation=sex)  # women are found less often in every seed
+    assert remark not in unbroken(render(same))
+    turned = [run.trace._replace(tables=run.trace.tables[..., ::-1, :, :]) for run in found.runs]
+    runs = [
+        run if run.seed else run._replace(trace=trace)
+        for run, trace in zip(found.runs, turned, strict=True)
+    ]
+    text = unbroken(render(same._replace(runs=runs)))
+    assert f"{remark} It exceeds the difference between the rates above under fedavg" in text
+
+
+def test_figures_of_single_groups_are_marked_where_these_are_small(found):
+    """The last race is rare, so the worst group's accuracy rests on few rows."""
+    whole, sex, _ = groupings(found.federation)
+    assert {"worst_accuracy", "acc_range"} <= metrics_of_few(found, whole, "fedavg", "test")
+    assert metrics_of_few(found, sex, "fedavg", "test") == frozenset()
+    starred = re.compile(r'<span class="nowrap">[^<]*\*</span>')
+    groups = render(found).partition('id="groups"')[2]
+    views = groups.split('<h3 class="later">')
+    tables = [view.partition("<details")[0] for view in views[1:]]  # sex, race, intersections
+    assert not starred.search(tables[0])
+    assert "* marks a figure" not in tables[0]
+    assert starred.search(tables[2])
+    assert f"* marks a figure that rests on a group with fewer than {FEW} rows" in tables[2]
+
+
+def test_mean_numbers_of_rows_have_a_decimal_unless_they_are_whole(found):
+    """A group had "1 row" and an accuracy of 75.0: means over seeds of which one was rounded."""
+    race = groupings(found.federation)[2]
+    rates = group_rates(found, race, "fedavg", "test", "accuracy")
+    assert any(rate.rows != round(rate.rows) for rate in rates)
+    text = words(render(found))
+    for rate in rates:
+        shown = f"{rate.rows:,.0f}" if rate.rows == round(rate.rows) else f"{rate.rows:,.1f}"
+        assert f"<span>{shown}</span>" in text
 
 
 def test_undefined_and_small_rates_are_marked_and_explained(one):

@@ -66,6 +66,25 @@ def test_the_page_says_what_is_hidden_and_why(page):
     assert "By sex and race: " in hidden
 
 
+def test_what_is_hidden_is_told_in_the_words_of_the_tables(page):
+    """The page had "rate of a group by labels" and names such as acc_diff."""
+    hidden = words(page).split('<section id="hidden"')[1]
+    assert re.search(r"\d+ rates of groups by label are not shown", hidden)
+    reveal = "these metrics are not shown, because they would reveal hidden figures:"
+    assert f"By sex and race: {reveal} range of selection rate" in hidden
+    assert "_range" not in hidden
+
+
+def test_no_reason_tells_which_hidden_figure_is_the_small_one(found, page):
+    """A group of many people that protects another is not said to have too few. Nor is the
+    protected one: of 11 people in two hidden groups, the small one would then have 1.
+    """
+    hidden = hidden_groups(found, "test", LEAST)
+    assert (hidden.cells & ~hidden.small).any()
+    reasons = set(re.findall(r'title="(hidden[^"]*)"', words(page)))
+    assert reasons == {"hidden: it rests on too few people, or would reveal a figure that does"}
+
+
 def test_no_rate_of_a_group_rests_on_few_people(found):
     tables = np.stack([pooled(run.trace, "test")[-1] for run in found.runs])
     # [groups, 3]
@@ -77,7 +96,7 @@ def test_no_rate_of_a_group_rests_on_few_people(found):
     assert hidden.cells[(counts > 0) & (counts < LEAST)].all()
     assert "worst_accuracy" in hidden.withheld  # it may be the hidden group's
     specs = json.dumps(build(found, least=LEAST).specs["chart-groups-tpr"])
-    assert "hidden: too few people" in specs
+    assert "hidden to protect people" in specs
 
 
 def test_accuracy_is_hidden_where_it_could_tell_hidden_labels(found):

@@ -84,10 +84,13 @@ def test_a_metric_of_groups_is_hidden_where_what_it_rests_on_is(own: None, found
     assert {"eod", "precision_gap"} <= hidden_groups(found, "test", 10_000).withheld
     assert "worst_tpr" in hidden_groups(found, "test", LEAST).withheld
     assert all(
-        "hidden: too few people" in cell
+        "hidden: it rests on too few people" in cell
         for cell in cells(plain(render(found, least=10_000)), "Precision difference")
     )
-    assert all("hidden: too few people" not in cell for cell in cells(text, "Precision difference"))
+    assert all(
+        "hidden: it rests on too few people" not in cell
+        for cell in cells(text, "Precision difference")
+    )
     assert "Clients below 50 %" in text  # of the clients that are shown
 
 
@@ -106,7 +109,7 @@ def test_a_metric_of_single_groups_is_hidden_where_one_group_is(registries: None
     assert "worst_f1" in hidden_groups(found, "test", LEAST).withheld
     assert "worst_f1" not in hidden_groups(found, "test", 0).withheld
     assert all(
-        "hidden: too few people" in cell
+        "hidden: it rests on too few people" in cell
         for cell in cells(plain(render(found, least=LEAST)), "Worst F1")
     )
     for attribute in found.federation.attributes:
@@ -135,7 +138,7 @@ def test_no_single_client_is_read_off_where_very_many_are_hidden(registries: Non
     assert "n/a" in cells(text, "Median")[0]
     assert "n/a" not in cells(text, "Average (clients)")[0]
     assert (
-        "they would reveal a hidden client: max, median, min"
+        "they would reveal a hidden client: worst client, best client, median"
         in build(many, least=16).sections["hidden"]
     )
     assert "n/a" not in cells(plain(build(many).sections["results"]), "Worst client")[0]

@@ -1,5 +1,6 @@
 """The page: whole, self-contained, escaped, and of bounded size whatever it is given."""
 
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 from tests.report.invented import HOSTILE, comparison, federation, specs, unbroken
 
+from evenly.experiment.comparison import DeploymentSetup
 from evenly.report import write_report
-from evenly.report.html import breakable, data_block, element, script
+from evenly.report.html import breakable, data_block, definitions, element, script
 from evenly.report.page import render
 
 MIB = 2**20
@@ -184,6 +186,20 @@ def test_notation_may_break_before_its_parts_and_can_be_copied():
     assert breakable("f(x) + 1 (one) <b>_</b>") == "f<wbr>(x) + 1 (one) &lt;b&gt;_&lt;/b&gt;"
 
 
+def test_names_of_settings_and_commands_do_not_break_inside_of_words():
+    """On a phone, one read "min_available_n / odes" and "-- / client"."""
+    command = "evenly compare --data a,b --algorithms 'q-fedavg(q=1)' --min-cell 5"
+    text = render(comparison(command=command))
+    code = re.findall(r"<code>(.*?)</code>", text)[0]
+    option = '<span class="nowrap">{}</span>'.format
+    assert f"{option('--data')} a,<wbr>b {option('--algorithms')}" in code
+    assert f"&#39;{option('q-fedavg')}<wbr>(q=1)&#39; {option('--min-cell')} 5" in code
+    assert html.unescape(re.sub(r"<[^>]*>", "", code)) == command
+    assert definitions([("Nodes (min_nodes)", "8")]) == (
+        "<dl><div><dt>Nodes (min<wbr>_nodes)</dt><dd>8</dd></div></dl>"
+    )
+
+
 def test_settings_of_a_method_that_reveal_the_same_are_told_once():
     text = words(
         render(comparison(["fedavg", *(f"q-fedavg(q={i})" for i in range(5))], seeds=1))
@@ -273,3 +289,20 @@ def test_without_a_title_the_heading_says_the_data_and_the_question(page):
         comparison(("fedavg",), seeds=1)
     )
     assert "About the experiment" not in page
+
+
+def test_the_settings_say_where_sizes_do_not_count(page):
+    sizes = "All 20 clients take part in every round, and larger ones do not count more."
+    text = render(comparison()._replace(sizes=sizes))
+    assert f"<dt>Sizes of clients</dt><dd>{sizes}</dd>" in unbroken(text)
+    assert "Sizes of clients" not in page
+
+
+def test_a_deployment_says_where_its_rows_are():
+    """The page had "Clients by: who holds them: this is a deployment"."""
+    found = comparison(["fedavg"], seeds=1)._replace(deployed=DeploymentSetup({}))
+    text = unbroken(render(found))
+    place = "<dt>Where the rows are</dt><dd>with the clients: this is a deployment</dd>"
+    assert place in text
+    assert "Clients by" not in text
+    assert "<dt>Clients by</dt><dd>natural</dd>" in unbroken(render(comparison(["fedavg"])))

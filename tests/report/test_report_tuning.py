@@ -18,7 +18,7 @@ from evenly.report.charts.trials import (
     view_of,
 )
 from evenly.report.tuning_page import caution, finding, render_tuning, rule
-from evenly.report.tuning_trials import kind_of, trials_table
+from evenly.report.tuning_trials import kind_of, kinds_of, trials_table
 
 RANGES = "q-fedavg(q=0.01..100:log, learning_rate=0.01..1:log)"
 
@@ -116,6 +116,40 @@ def test_marks_of_trials_are_explained(even, front):
     page = render_tuning(front, "chosen/report.html")
     assert "“front”: no other setting is better in average (rows) and variance together." in page
     assert "“outside”" not in page
+
+
+def test_the_baseline_has_its_settings_and_its_mark_in_the_table(even, front, monkeypatch):
+    """It was on the front in the chart and in tuning.csv, and a dash stood for q = 0."""
+    for tuning in (even, front):
+        marked = [line.marks for line in trials_table(tuning).lines]
+        labels = [tuning.baseline.label, *(tried.label for tried in tuning.trials)]
+        assert ["front" in marks for marks in marked] == [
+            label in tuning.choice.front for label in labels
+        ]
+        assert trials_table(tuning).lines[0].settings == ("0", "0.1")
+    assert "front" in trials_table(even).lines[0].marks
+    other, _ = searched(monkeypatch, "q-fedavg(q=[1, 2])", baseline="fedavg")
+    assert trials_table(other).lines[0].settings == ("–",)  # it has no q
+
+
+def test_the_chosen_trial_does_not_look_like_the_best_of_a_column(even):
+    trials = render_tuning(even, "").partition('<section id="trials"')[2].partition("</section>")[0]
+    assert 'class="picked"' in trials
+    assert 'class="best"' not in trials
+    assert 'class="near"' not in trials
+
+
+def test_the_legend_has_the_kinds_that_occur(even, monkeypatch):
+    assert kinds_of(even) == ("outside the margin", "within the margin", "chosen", "baseline")
+    near, _ = searched(monkeypatch, "q-fedavg(q=[0.01, 0.02])")
+    assert kinds_of(near) == ("within the margin", "chosen", "baseline")
+    assert "outside the margin" not in render_tuning(near, "")
+
+
+def test_trials_of_one_batch_are_not_said_to_be_of_several(even, monkeypatch):
+    assert "tree-structured Parzen estimators, 8 at a time" in render_tuning(even, "")
+    few, _ = searched(monkeypatch, "q-fedavg(q=0.01..1:log)", trials=4)
+    assert "tree-structured Parzen estimators, all together" in render_tuning(few, "")
 
 
 def test_where_the_baseline_stays_it_is_said(monkeypatch):
@@ -222,7 +256,7 @@ def test_the_table_of_many_trials_has_the_chosen_one_the_front_and_the_best(even
     assert [line.name for line in every.lines] == ["baseline", *map(str, range(24))]
     assert len(some.lines) == 7
     assert some.lines[0].name == "baseline"
-    assert [line.marks for line in some.lines].count(("chosen",)) == 1
+    assert sum("chosen" in line.marks for line in some.lines) == 1
     chosen = next(line for line in every.lines if "chosen" in line.marks)
     assert chosen.settings == tuple(
         f"{even.chosen.settings[name]:g}" for name in ("q", "learning_rate")
@@ -245,3 +279,10 @@ def test_the_page_holds_its_sections_and_test_rows_of_two_methods_only(even):
     assert not any(label in test for label in others)
     assert "All 24 trials" in page
     assert page == render_tuning(even, "chosen/report.html")
+
+
+def test_the_page_says_where_sizes_do_not_count(even):
+    sizes = "All 5 clients take part in every round, and larger ones do not count more."
+    final = even.final._replace(sizes=sizes)
+    how = unbroken(render_tuning(even._replace(final=final), "")).partition('id="how"')[2]
+    assert f"<dt>Sizes of clients</dt><dd>{sizes}</dd>" in how

@@ -439,7 +439,8 @@ def audit(
         favourable: The label that people want to get. By default the larger of two numbers, or yes
             of yes and no. Other labels must be named to compare groups.
         unprivileged: Value of the sensitive column to compare with all others, or a dict from
-            columns to values. By default the value with the lowest selection rate.
+            columns to values. By default every value is compared with all others, and figures of
+            the whole column are those of the value with the lowest selection rate.
         min_cell: Hide figures that rest on fewer people than this.
         anonymous: Replace the names of clients by numbers.
         name: Name of the table in the report.

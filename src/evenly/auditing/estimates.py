@@ -2,6 +2,7 @@
 and thresholds.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -93,6 +94,24 @@ def newcombe(share: Array, rows: Array) -> tuple[Array, Array]:
     below = np.sqrt((share[..., 0] - low[..., 0]) ** 2 + (high[..., 1] - share[..., 1]) ** 2)
     above = np.sqrt((high[..., 0] - share[..., 0]) ** 2 + (share[..., 1] - low[..., 1]) ** 2)
     return gap - below, gap + above
+
+
+def p_value(gap: Estimate) -> float:
+    """Compute the two-sided p value of a difference from its 95 % interval, by the normal
+    approximation on the side of 0.
+
+    It is below 0.05 if the interval lies on one side of 0, and therefore agrees with what the
+    interval shows, whether that comes from resampling or from Newcombe.
+
+    >>> round(p_value(Estimate(-0.2, -0.5, -0.1)), 4)
+    0.0001
+    >>> p_value(Estimate(0.1, 0.0, 0.3)) < 0.05 < p_value(Estimate(0.1, -0.01, 0.3))
+    True
+    """
+    if not gap.has_interval:
+        return NAN
+    half = abs((gap.high if gap.value < 0 else gap.low) - gap.value)
+    return math.erfc(NORMAL95 * abs(gap.value) / half / math.sqrt(2)) if half > 0 else NAN
 
 
 def estimates(value: Array, low: Array, high: Array, rows: Array) -> tuple[Estimate, ...]:

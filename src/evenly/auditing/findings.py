@@ -1,10 +1,13 @@
 """The findings of an audit in a few sentences, and their limitations."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from evenly.auditing.estimates import Estimate
 from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import Audit
+from evenly.auditing.significance import RATE_OF, GroupGap, group_gaps, of_column
 from evenly.auditing.views import MOST_LISTED, ClientView, GroupView
 from evenly.data.sensitive import FEW
 from evenly.metrics.clients import tenth
@@ -25,17 +28,22 @@ def findings(audit: Audit) -> list[str]:
     texts = sentences(whom_of(audit))
     if audit.clients is not None:
         texts += _clients(audit.clients)
+    gaps = group_gaps(audit)
     for view in audit.groups:
-        texts += _column(view, audit.about.favourable)
+        texts += (
+            _largest(view, gaps, audit.about.favourable)
+            if view.by_default
+            else _column(view, audit.about.favourable)
+        )
     if audit.intersections is not None:
         texts += _intersections(audit.intersections, audit.about.favourable)
     return [*texts, *_scores(audit)]
 
 
 def cautions(audit: Audit) -> list[str]:
-    """List small samples, values that were chosen by default, and what is hidden."""
+    """List small samples, how many comparisons were made, and what is hidden."""
     texts = _few_clients(audit.clients) if audit.clients is not None else []
-    texts += filter(None, [_few_rates(audit), _default_groups(audit), _hidden(audit)])
+    texts += filter(None, [_few_rates(audit), _comparisons(audit), _hidden(audit)])
     return texts
 
 
@@ -232,63 +240,131 @@ def _clients(view: ClientView) -> list[str]:
 
 
 def _column(view: GroupView, favourable: str | None) -> list[str]:
-    """Compare the unprivileged value with all others."""
+    """Compare the value that the user named with all others."""
     g = view.unprivileged
     if g is None:
         return []
-    who = f"eople with {view.title} “{view.names[g]}”"
-    if favourable is None:
-        gap = view.against["acc_diff"][g]
-        return (
-            [f"The model is right for p{who} {_often(gap)}."] if gap.has_value else [_silent(view)]
-        )
-    spd, eod, impact = (view.against[name][g] for name in ("spd", "eod", "impact_ratio"))
-    if not spd.has_value:
+    main = view.against["acc_diff" if favourable is None else "spd"][g]
+    if not main.has_value:
         return [_silent(view)]
-    ratio = (
+    if favourable is None:
+        return [f"{_sentence(view, GroupGap(view.title, g, 'acc_diff', main), favourable)}."]
+    texts = [
+        f"{_sentence(view, GroupGap(view.title, g, 'spd', main), favourable)}{_ratio(view, g)}.",
+        *_within(view, favourable),
+    ]
+    eod = GroupGap(view.title, g, "eod", view.against["eod"][g])
+    return [*texts, f"{_sentence(view, eod, favourable)}."] if eod.estimate.has_value else texts
+
+
+def _largest(view: GroupView, gaps: tuple[GroupGap, ...], favourable: str | None) -> list[str]:
+    """Name the largest statistically significant difference of a column and those of its other
+    rates, or say that there is none.
+    """
+    own = of_column(gaps, view)
+    if not own:
+        return [_silent(view)]
+    corrected = f"after Holm's correction for {_number(len(gaps), 'comparison')}"
+    significant: dict[str, GroupGap] = {}  # the largest of each rate, the largest of all first
+    for gap in own:
+        if gap.significant:
+            significant.setdefault(gap.metric, gap)
+    texts = [
+        f"{_sentence(view, gap, favourable)}{_ratio(view, gap.group) if metric == 'spd' else ''}"
+        for metric, gap in significant.items()
+    ]
+    if texts:
+        texts[0] += (
+            f". This is the largest difference by {view.title} that is statistically significant"
+            f" {corrected}."
+        )
+        texts[1:] = [f"{text}. This is also statistically significant." for text in texts[1:]]
+    else:
+        rates = _listed([RATE_OF[m] for m in RATE_OF if m in {gap.metric for gap in own}])
+        text = _sentence(view, own[0], favourable, doubt=False)
+        texts = [
+            f"No value of {view.title} differs significantly from all others in {rates}"
+            f" {corrected}. The largest difference: {text[0].lower()}{text[1:]}."
+        ]
+    ratio = [] if "spd" in significant else _lowest_ratio(view)
+    return [*texts, *ratio, *_within(view, favourable)]
+
+
+def _sentence(view: GroupView, gap: GroupGap, favourable: str | None, *, doubt: bool = True) -> str:
+    """A difference between a group and all others in words, without the full stop."""
+    who = f"eople with {view.title} “{view.names[gap.group]}”"
+    often = _often(gap.estimate, doubt=doubt)
+    return {
+        "acc_diff": f"The model is right for p{who} {often}",
+        "spd": f"P{who} are predicted “{favourable}” {often}",
+        "eod": f"Of those labelled “{favourable}”, p{who} are predicted so {often}",
+        "fpr_diff": f"Of those labelled otherwise, p{who} are predicted “{favourable}” {often}",
+    }[gap.metric]
+
+
+def _ratio(view: GroupView, g: int) -> str:
+    impact = view.against["impact_ratio"][g]
+    return (
         f"; that is {impact.value:.2f} of their rate, below four fifths"
         if impact.has_value and impact.value < FOUR_FIFTHS
         else ""
     )
-    texts = [f"P{who} are predicted “{favourable}” {_often(spd)}{ratio}.", *_within(view)]
-    return (
-        [*texts, f"Of those labelled “{favourable}”, p{who} are predicted so {_often(eod)}."]
-        if eod.has_value
-        else texts
-    )
 
 
-def _within(view: GroupView) -> list[str]:
+def _lowest_ratio(view: GroupView) -> list[str]:
+    """The lowest ratio of selection rates, if it is below four fifths."""
+    ratios = [
+        (impact.value, g)
+        for g, impact in enumerate(view.against.get("impact_ratio", ()))
+        if impact.has_value
+    ]
+    if not ratios or min(ratios)[0] >= FOUR_FIFTHS:
+        return []
+    g = min(ratios)[1]
+    impact = view.against["impact_ratio"][g]
+    ends = f" (95 % interval {impact.low:.2f} to {impact.high:.2f})" if impact.has_interval else ""
+    return [
+        f"The selection rate of people with {view.title} “{view.names[g]}” is {impact.value:.2f} of"
+        f" that of all others{ends}, below four fifths."
+    ]
+
+
+def _within(view: GroupView, favourable: str | None) -> list[str]:
     """Describe whether the gap also occurs within clients."""
     if view.client_gaps is None or view.client_gaps.clients < 2:
         return []
-    gap, who = (
-        view.client_gaps.mean,
-        f"the {view.client_gaps.clients:,} clients with enough people of both kinds",
-    )
+    who = f"people with {view.title} “{view.names[view.unprivileged or 0]}”"
+    where = f"the {view.client_gaps.clients:,} clients with enough people of both kinds"
     worse = sum(each.has_interval and each.high < 0 for each in view.client_gaps.spd)
     many = f"; in {worse:,} of them the whole interval lies below 0" if worse else ""
-    return [
-        f"Within {who}, the difference is {_signed(gap.value)} points on average"
-        f" ({points(gap)}){many}."
-    ]
+    often = _often(view.client_gaps.mean, than=" on average", doubt=False)
+    return [f"Within {where}, {who} are predicted “{favourable}” {often}{many}."]
 
 
 def _silent(view: GroupView) -> str:
     return f"No comparison by {view.title} is possible, because one side has too few people."
 
 
-def _often(gap: Estimate) -> str:
-    """A difference between people and all others in words, with a note if its interval
-    contains 0.
+def _often(gap: Estimate, *, than: str = " than all others", doubt: bool = True) -> str:
+    """A difference between people and all others in words; with `doubt`, with a note if its
+    interval contains 0.
     """
     if abs(gap.value) < SAME:
         return f"as often as all others ({points(gap)})"
-    doubt = CHANCE if gap.has_interval and gap.low <= 0 <= gap.high else ""
+    chance = CHANCE if doubt and gap.has_interval and gap.low <= 0 <= gap.high else ""
     return (
-        f"{abs(100 * gap.value):.1f} points {'less' if gap.value < 0 else 'more'} often than all"
-        f" others ({points(gap)}){doubt}"
+        f"{abs(100 * gap.value):.1f} points {'less' if gap.value < 0 else 'more'} often{than}"
+        f" ({points(gap)}){chance}"
     )
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _listed(names: Iterable[str], last: str = "or") -> str:
+    *first, final = names
+    return f"{', '.join(first)} {last} {final}" if first else final
 
 
 def _intersections(view: GroupView, favourable: str | None) -> list[str]:
@@ -379,17 +455,18 @@ def _few_rates(audit: Audit) -> str:
     return f"{rates} on fewer than {FEW} people and can vary strongly by chance."
 
 
-def _default_groups(audit: Audit) -> str:
-    """Which groups are compared with all others because they have the lowest rate."""
-    default = [view for view in audit.groups if view.by_default and view.unprivileged is not None]
-    names = [f"{view.title} “{view.names[view.unprivileged or 0]}”" for view in default]
-    if not names:
+def _comparisons(audit: Audit) -> str:
+    """How many comparisons were made because the user named no unprivileged value."""
+    gaps = group_gaps(audit)
+    if not gaps:
         return ""
-    what = "is right" if audit.about.favourable is None else f"predicts “{audit.about.favourable}”"
+    columns = [view.title for view in audit.groups if of_column(gaps, view)]
     return (
-        f"The model {what} least often for {' and '.join(names)}, so"
-        f" {'this group is' if len(names) == 1 else 'these groups are'} compared with all others."
-        " To test a hypothesis, name the value with --unprivileged before you look at the results."
+        f"No unprivileged value is named for {_listed(columns, 'and')}, so every rate that is shown"
+        " of every value was compared with that of all others:"
+        f" {_number(len(gaps), 'comparison')}. A difference is called statistically significant if"
+        " its p value is at most 0.05 after Holm's correction for all of them. To"
+        " test a hypothesis, name the value with --unprivileged before you look at the results."
     )
 
 

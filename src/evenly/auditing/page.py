@@ -8,12 +8,14 @@ from evenly.auditing.findings import interval_words, protection_words, whom_of
 from evenly.auditing.page_sections import PagePart, client_section, group_section
 from evenly.auditing.result import Audit
 from evenly.auditing.score_section import score_section
-from evenly.auditing.views import AGAINST
+from evenly.auditing.significance import RATE_OF, GroupGap, group_gaps, of_column
+from evenly.auditing.views import AGAINST, GroupView
 from evenly.metrics import GROUP_METRICS, METRICS
 from evenly.metrics.clients import tenth
 from evenly.report.html import (
     Column,
     Html,
+    command_html,
     contents,
     definitions,
     details,
@@ -93,13 +95,23 @@ def _tiles(audit: Audit) -> Iterator[Tile]:
             f"{tenth(clients.clients_in_summary):,} of {clients.clients_in_summary:,} clients,"
             f" column {clients.column}",
         )
+    gaps = group_gaps(audit)
     for view in audit.groups:
-        group = view.unprivileged or 0
-        gap = view.against["acc_diff" if favourable is None else "spd"][group]
-        if gap.has_value:
-            title = "Accuracy" if favourable is None else f"Predicted “{favourable}”"
-            value = f"{100 * gap.value:+.1f} points".replace("-", "−")
-            yield Tile(title, value, f"{view.title} “{view.names[group]}” minus all others")
+        metric = "acc_diff" if favourable is None else "spd"
+        named = view.unprivileged or 0
+        asked = GroupGap(view.title, named, metric, view.against[metric][named])
+        gap = next(iter(of_column(gaps, view)), None) if view.by_default else asked
+        if gap is not None and gap.estimate.has_value:
+            yield _gap_tile(view, gap, favourable)
+
+
+def _gap_tile(view: GroupView, gap: GroupGap, favourable: str | None) -> Tile:
+    """The difference between one group and all others."""
+    selected = gap.metric == "spd"
+    title = f"Predicted “{favourable}”" if selected else sentence_case(RATE_OF[gap.metric])
+    value = f"{100 * gap.estimate.value:+.1f} points".replace("-", "−")
+    doubt = ", not statistically significant" if view.by_default and not gap.significant else ""
+    return Tile(title, value, f"{view.title} “{view.names[gap.group]}” minus all others{doubt}")
 
 
 def _about(audit: Audit) -> Html:
@@ -123,11 +135,7 @@ def _about(audit: Audit) -> Html:
     ]
     texts = f"{interval_words(audit)} {ROWS}", protection_words(about.min_cell)
     parts = [definitions(pairs), *(element("p", None, nonbreaking(text)) for text in texts)]
-    if about.command:
-        parts += [
-            element("h3", None, "Command"),
-            element("pre", {"tabindex": "0"}, element("code", None, about.command)),
-        ]
+    parts += command_html("Command", about.command)
     return section(
         "about",
         "About this audit",

@@ -9,12 +9,14 @@ from evenly.auditing.charts import Dot, dots, histogram
 from evenly.auditing.estimates import SCORES, Estimate
 from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import FRACTION, PERCENT, Audit, unit_of
+from evenly.auditing.significance import RATE_OF, group_gaps, highlighted, of_column
 from evenly.auditing.views import AGAINST, RATES, ClientView, GroupView
 from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS, METRICS
 from evenly.metrics.clients import tenth
 from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.disclosure import hidden_words
+from evenly.report.group_values import EXTREMES, rows_of_extremes
 from evenly.report.html import (
     ChartFigure,
     Column,
@@ -29,10 +31,8 @@ from evenly.report.html import (
     section,
     sentence_case,
 )
-from evenly.report.method_table import dash
+from evenly.report.method_table import dash, hidden_dash
 from evenly.report.values import NAMED
-
-HIDDEN = "hidden: it rests on too few people, or would reveal such a figure"
 
 
 class PagePart(NamedTuple):
@@ -55,7 +55,7 @@ def specs(charts: Sequence[ChartFigure]) -> dict[str, Any]:
 def rate_entry(estimate: Estimate, *, hidden: bool = False) -> Entry:
     """A table cell with a rate in percent above its interval; a star marks rates of few people."""
     if not estimate.has_value:
-        return dash(HIDDEN if hidden else "there is nothing to divide by")
+        return hidden_dash() if hidden else dash("there is nothing to divide by")
     star = " *" if estimate.rows < FEW else ""
     return _entry(
         f"{estimate.value:.1f}{star}",
@@ -63,12 +63,14 @@ def rate_entry(estimate: Estimate, *, hidden: bool = False) -> Entry:
     )
 
 
-def fraction_entry(estimate: Estimate, *, hidden: bool = False, digits: int = 3) -> Entry:
-    """A table cell with an index or a ratio above its interval."""
+def fraction_entry(
+    estimate: Estimate, *, hidden: bool = False, digits: int = 3, mark: str = ""
+) -> Entry:
+    """A table cell with an index or a ratio above its interval; `mark` follows the value."""
     if not estimate.has_value:
-        return dash(HIDDEN if hidden else "there is nothing to divide by")
+        return hidden_dash() if hidden else dash("there is nothing to divide by")
     value, *ends = (signed_number(f"{end:.{digits}f}") for end in estimate[:3])
-    return _entry(value, " to ".join(ends) if estimate.has_interval else "")
+    return _entry(f"{value}{mark}", " to ".join(ends) if estimate.has_interval else "")
 
 
 def signed_number(number: str) -> str:
@@ -306,9 +308,9 @@ def _key(audit: Audit) -> Html:
     favourable = audit.about.favourable
     what = f"“Predicted favourable” means predicted “{favourable}”. " if favourable else ""
     text = (
-        f"{what}Rates in percent with their 95 % intervals; * marks rates of fewer than {FEW}"
+        f"{what}Rates in percent with their 95 % intervals; * marks figures of fewer than {FEW}"
         " people, which vary strongly by chance; – marks rates that are undefined, or hidden"
-        " because they rest on too few people."
+        " because they rest on too few people or would reveal a rate that does."
     )
     return element("p", {"class": "soft"}, nonbreaking(text))
 
@@ -318,26 +320,37 @@ def _view(view: GroupView, charts: list[ChartFigure], audit: Audit) -> list[Html
     title = f"Intersections of {view.title}" if is_crossing else f"By {view.title}"
     parts = [element("h3", {"class": "later"}, title)]
     if not is_crossing:
-        parts.append(_who(view))
+        parts.append(_who(view, audit))
     parts += [figures(charts)] if charts else []
+    marked = view._replace(unprivileged=highlighted(view, audit))
     parts += [
-        with_space(_rates(view)),
-        *([_against(view)] if view.against else []),
+        with_space(_rates(marked)),
+        *([_against(marked)] if view.against else []),
         _ranges(view),
         *_within(view, audit.clients),
     ]
     return parts
 
 
-def _who(view: GroupView) -> Html:
-    g = view.unprivileged or 0
-    why = "chosen because it has the lowest rate" if view.by_default else "as requested"
-    return element(
-        "p",
-        {"class": "soft"},
-        f"“{view.names[g]}” is compared with all others ({why}). The tables also compare every"
-        " other value.",
-    )
+def _who(view: GroupView, audit: Audit) -> Html:
+    """Which group is highlighted, and why."""
+    name = view.names[highlighted(view, audit) or 0]
+    first = next(iter(of_column(group_gaps(audit), view)), None)
+    if not view.by_default:
+        text = f"“{name}” is compared with all others (as requested). The tables also compare every"
+        text += " other value."
+    elif first is not None and first.significant:
+        text = (
+            f"Every value is compared with all others. “{name}” is highlighted: it has the largest"
+            f" statistically significant difference, in {RATE_OF[first.metric]}."
+        )
+    else:
+        rate = "accuracy" if audit.about.favourable is None else "selection rate"
+        text = (
+            "Every value is compared with all others, and no difference is statistically"
+            f" significant. “{name}” is highlighted because it has the lowest {rate}."
+        )
+    return element("p", {"class": "soft"}, text)
 
 
 def _order(view: GroupView, most: int) -> list[int]:
@@ -348,20 +361,20 @@ def _order(view: GroupView, most: int) -> list[int]:
 
 def _group_figures(view: GroupView, audit: Audit, number: int) -> list[ChartFigure]:
     order = [g for g in _order(view, CHART_GROUPS) if view.rows[g]]
-    marked = "" if view.unprivileged is None else view.names[view.unprivileged]
+    marked = highlighted(view, audit)
     charts = []
     for name, title in TITLES.items():
         rates = view.rates.get(name)
         if rates is None or sum(rates[g].has_value for g in order) < 2:
             continue
-        chosen = [Dot(view.names[g], rates[g], highlight=g == view.unprivileged) for g in order]
+        chosen = [Dot(view.names[g], rates[g], highlight=g == marked) for g in order]
         chart = dots(
             chosen,
             title=title,
             unit=f"{RATES[name]} (%)",
             middle=audit.whole[name].value,
             what="Group",
-            highlight=marked,
+            highlight="" if marked is None else view.names[marked],
         )
         more = f" The {CHART_GROUPS} largest groups." if len(view.names) > CHART_GROUPS else ""
         caption = f"{_caption(name, audit.about.favourable)} The dashed line is everybody.{more}"
@@ -449,32 +462,50 @@ def _group_hint(name: str) -> str:
 
 def _ranges(view: GroupView) -> Html:
     """The best group against the worst."""
-    ranged = [
-        (GROUP_METRICS[name].title, view.ranges[name])
-        for name in SHOWN_RANGES
-        if _has_range(view, name)
-    ]
+    ranged = [name for name in SHOWN_RANGES if _has_range(view, name)]
     if not ranged:
         return element("p", {"class": "soft"}, "Fewer than two groups have visible rates.")
     columns = [
         Column("The best minus the worst"),
-        *(Column(sentence_case(words), "lower is fairer") for words, _ in ranged),
+        *(
+            Column(
+                sentence_case(GROUP_METRICS[name].title),
+                f"over {_groups_behind(view, name)} groups; lower is fairer",
+            )
+            for name in ranged
+        ),
     ]
     worst = (
-        f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %"
+        f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %{_star(view, name)}"
         for name in WORST_GROUPS
         if _has_range(view, name)
     )
-    shown = sum(
-        bool(rows) and NO_VALUE not in name
-        for rows, name in zip(view.rows, view.names, strict=True)
-    )
     caption = f"Among the visible groups, as fractions; {', '.join(worst)}."
-    return grid(
-        nonbreaking(caption),
-        columns,
-        [[f"{shown} groups", *(fraction_entry(estimate) for _, estimate in ranged)]],
-    )
+    cells = (fraction_entry(view.ranges[name], mark=_star(view, name)) for name in ranged)
+    return grid(nonbreaking(caption), columns, [["visible groups", *cells]])
+
+
+def _visible_shares(view: GroupView) -> dict[str, np.ndarray]:
+    """Each rate of the groups that ranges compare; NaN where it is hidden or the value is
+    missing.
+    """
+    known = np.array([NO_VALUE not in name for name in view.names])
+    return {
+        rate: np.where(known, [each.value for each in found], np.nan)
+        for rate, found in view.rates.items()
+    }
+
+
+def _groups_behind(view: GroupView, metric: str) -> int:
+    """How many groups a range is computed from."""
+    shares = _visible_shares(view)
+    return int(np.any([np.isfinite(shares[rate]) for rate in EXTREMES[metric]], axis=0).sum())
+
+
+def _star(view: GroupView, metric: str) -> str:
+    """A star if a group that decides a metric has few people."""
+    rows = {rate: np.array([each.rows for each in found]) for rate, found in view.rates.items()}
+    return " *" if rows_of_extremes(metric, _visible_shares(view), rows) < FEW else ""
 
 
 def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
@@ -500,9 +531,10 @@ def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
         ]
         for k in order
     ]
+    why = ", which has the lowest selection rate," if view.by_default else ""
     caption = (
-        f"“{view.names[g]}” minus all others of the same client, with Newcombe's 95 % intervals."
-        " Clients with too few people are left out."
+        f"“{view.names[g]}”{why} minus all others of the same client, with Newcombe's 95 %"
+        " intervals. Clients with too few people are left out."
     )
     return [
         details(

@@ -10,6 +10,7 @@ from evenly.auditing.charts import MOST_LINES, calibration, thresholds
 from evenly.auditing.estimates import SCORES, Estimate
 from evenly.auditing.page_sections import PagePart, fraction_entry, identifier, specs
 from evenly.auditing.result import Audit
+from evenly.auditing.significance import highlighted
 from evenly.auditing.views import GroupView
 from evenly.report.html import (
     ChartFigure,
@@ -47,7 +48,10 @@ def score_section(audit: Audit) -> PagePart:
             )
         )
     for number, view in enumerate(audit.groups):
-        figures_of_view = [*_calibration(view, number), *_thresholds(view, number)]
+        figures_of_view = [
+            *_calibration(view, number),
+            *_thresholds(view, number, highlighted(view, audit)),
+        ]
         if figures_of_view:
             columns = [
                 element("div", None, legend_of(figure.legend, others=False), figure_html(figure))
@@ -113,8 +117,7 @@ def _calibration(view: GroupView, number: int) -> list[ChartFigure]:
     ]
 
 
-def _thresholds(view: GroupView, number: int) -> list[ChartFigure]:
-    g = view.unprivileged
+def _thresholds(view: GroupView, number: int, g: int | None) -> list[ChartFigure]:
     if view.curves is None or g is None or not np.isfinite(view.curves.spd[g]).any():
         return []
     chart = thresholds(view.names[g], view.curves.spd[g], view.curves.eod[g])

@@ -269,11 +269,11 @@ RANGES = (
 OF_ACCURACY = ("accuracy", "acc_diff", "acc_range", "worst_accuracy")
 NEEDS = {  # rates that must be visible on both sides
     "spd": ("selection_rate",), "impact_ratio": ("selection_rate",), "acc_diff": ("accuracy",),
-    "eod": ("tpr",), "aod": ("tpr", "fpr"), "odds_diff": ("tpr", "fpr"),
+    "eod": ("tpr",), "aod": ("tpr", "fpr"), "odds_diff": ("tpr", "fpr"), "fpr_diff": ("fpr",),
 }  # fmt: skip
 LABELS = {"tpr": 1, "fpr": 0}  # the label of the people in the denominator of a rate
 # gaps that are a difference of two rates
-DIFFERENCES = {"spd": "selection_rate", "eod": "tpr", "acc_diff": "accuracy"}
+DIFFERENCES = {"spd": "selection_rate", "eod": "tpr", "acc_diff": "accuracy", "fpr_diff": "fpr"}
 MOST_COMPARED = 40  # the largest groups of a column are compared with all others, up to this many
 
 
@@ -286,6 +286,13 @@ def selection_ratio(group_rates: GroupedRates) -> Array:
     return ratio(group_rates.sides.selection_rate[..., 0], group_rates.sides.selection_rate[..., 1])
 
 
+def false_positive_difference(group_rates: GroupedRates) -> Array:
+    """How much more often the unprivileged are predicted favourable, of those labelled
+    otherwise.
+    """
+    return group_rates.sides.fpr[..., 0] - group_rates.sides.fpr[..., 1]
+
+
 IMPACT = Metric(
     "impact_ratio",
     "disparate impact",
@@ -296,9 +303,23 @@ IMPACT = Metric(
     SIDES,
     "none of the privileged is selected",
 )
+FALSE_POSITIVES = Metric(
+    "fpr_diff",
+    "FPR difference",
+    "FPR₀ − FPR₁",
+    "−1 to 1",
+    0,
+    false_positive_difference,
+    SIDES,
+    "one side has no rows with another label",
+)
 # Only metrics of evenly. Metrics that users register are not in audits, because they do not declare
 # which rates they need.
-AGAINST: dict[str, Metric] = {**{name: GROUP_METRICS[name] for name in GAPS}, IMPACT.name: IMPACT}
+AGAINST: dict[str, Metric] = {
+    **{name: GROUP_METRICS[name] for name in GAPS},
+    IMPACT.name: IMPACT,
+    FALSE_POSITIVES.name: FALSE_POSITIVES,
+}
 
 
 class GroupView(NamedTuple):
@@ -316,7 +337,9 @@ class GroupView(NamedTuple):
     ranges: dict[str, Estimate]  # the best visible group against the worst
     # the group that is compared with all others; None for intersections
     unprivileged: int | None = None
-    by_default: bool = False  # whether it was chosen for its low rate instead of named by the user
+    # whether it has the lowest rate and was not named by the user; the summary then looks for the
+    # largest difference over all groups
+    by_default: bool = False
     scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `estimates.SCORES`, [groups] each
     curves: Curves | None = None
     client_gaps: ClientGaps | None = None  # the gap of the unprivileged in each client

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from evenly.cli.options import Favourable, Json, Plugins, Sensitive, Unprivileged
+from evenly.cli.options import Favourable, Json, Plugins, Sensitive
 from evenly.cli.terminal import plain_console, this_command
 
 if TYPE_CHECKING:
@@ -35,7 +35,15 @@ class AuditOptions(NamedTuple):
     ] = None
     sensitive: Sensitive = None
     favourable: Favourable = None
-    unprivileged: Unprivileged = None
+    unprivileged: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=(
+                "The value of a sensitive column that is compared with all other values, or"
+                " COLUMN=VALUE. By default every value is compared with all others."
+            )
+        ),
+    ] = None
     min_cell: Annotated[
         int, typer.Option(help="Hide figures that are based on fewer people than this.", min=0)
     ] = 10

@@ -124,6 +124,7 @@ def up(
     ):
         loopback = Loopback(Path(keys), _logs(results))
         _run(console, loopback, flower_app, config)
+    _show_results(results)
     report = results / "report.html"
     console.print(
         f"Report: {report}" if report.exists() else f"The app wrote no report into {results}."
@@ -225,10 +226,39 @@ def _resumable(console: Console, results: Path) -> Iterator[None]:
             else f"{this_command()} --out {shlex.quote(str(results))}"
         )
         console.print(
-            f"Stopped; nothing is left running. `{again}` resumes after the last stored round."
-            f" Logs: {_logs(results)}"
+            f"Stopped; nothing is left running. {_remedy(results, again)} Logs: {_logs(results)}"
         )
         raise typer.Exit(130) from None
+
+
+def _remedy(results: Path, again: str) -> str:
+    """Return what the same command does after an interruption."""
+    from evenly.flower.server_state import rounds_done
+
+    done = rounds_done(results)
+    if not done:
+        return f"No round was stored; `{again}` starts again from the first round."
+    rounds = "1 round is" if done == 1 else f"{done:,} rounds are"
+    return f"{rounds} stored; `{again}` resumes after the last one."
+
+
+def _show_results(results: Path) -> None:
+    """Print the main figures, whom the model serves worst, and warnings, as `compare` does. An app
+    of another kind leaves none.
+    """
+    if not (results / "plan.json").exists():
+        return
+    from evenly.cli.terminal_tables import opening_of, results_table, warnings_of
+    from evenly.experiment.reopen import open_results
+
+    console = Console()
+    try:
+        comparison = open_results(results)
+    except ValueError as error:  # no client has evaluated the model
+        console.print(f"! {error}", style="yellow", markup=False)
+        return
+    for part in (results_table(comparison), *opening_of(comparison), *warnings_of(comparison)):
+        console.print(part)
 
 
 def _run(console: Console, loopback: "Loopback", flower_app: "App", config: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 import click
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
@@ -130,13 +130,31 @@ def plain_console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, soft_wrap=True, highlight=False, markup=False)
 
 
+class StyledTable(Table):
+    """A table whose caption explains its styles. The caption is left out where there are none: in
+    files, pipes and terminals without styles.
+    """
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        caption = self.caption
+        self.caption = caption if console.color_system else None
+        try:
+            yield from super().__rich_console__(console, options)
+        finally:
+            self.caption = caption
+
+
 def titled_table(
-    title: str, *columns: str, numbers: Sequence[str] = (), caption: str | None = None
+    title: str,
+    *columns: str,
+    numbers: Sequence[str] = (),
+    caption: str | None = None,
+    kind: type[Table] = Table,
 ) -> Table:
     """Return an empty table: columns of text, which fold where they are too wide, then
     right-aligned columns of numbers.
     """
-    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    table = kind(title=title, caption=caption, title_justify="left", caption_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")
     for column in numbers:

@@ -14,13 +14,14 @@ from rich.text import Text
 
 from evenly.algorithms import METHODS
 from evenly.catalogue import reveals
-from evenly.cli.terminal import titled_table
+from evenly.cli.terminal import StyledTable, titled_table
 from evenly.data.columns import Fact, column_facts
 from evenly.data.federation import Federation
 from evenly.data.sides import side_facts
 from evenly.datasets.load import ASSUMED, available, size
+from evenly.experiment.client_sizes import sampling_facts
 from evenly.experiment.comparison import Comparison
-from evenly.experiment.estimate import PlanEstimate, estimate, sampling_facts
+from evenly.experiment.estimate import PlanEstimate, estimate
 from evenly.experiment.execute import SeedSetting
 from evenly.experiment.folder import read_record, slug
 from evenly.experiment.paper import PaperLine, paper_rows
@@ -45,7 +46,9 @@ def results_table(comparison: Comparison) -> Table:
     """
     figures, titles = main_table(comparison)
     title = table_title(comparison, figures, spread_words(figures.seeds))
-    table = titled_table(title, "method", numbers=list(titles.values()), caption=_marks(figures))
+    table = titled_table(
+        title, "method", numbers=list(titles.values()), caption=_marks(figures), kind=StyledTable
+    )
     for row in figures.rows:
         cells = (
             Text(c.text, style="bold" if c.best else "underline" if c.near else "")
@@ -188,10 +191,11 @@ def facts_of(federation: Federation, data: Mapping[str, Any]) -> list[Fact]:
     """Return the favourable label, the unprivileged groups and, for the user's own table, the use
     of its columns. `data` is a plan's.
     """
-    columns = (
-        column_facts(federation.encoder, federation.x) if federation.encoder is not None else []
-    )
-    return [*side_facts(federation, data.get(ASSUMED, ())), *columns]
+    sides = side_facts(federation, data.get(ASSUMED, ()))
+    if federation.encoder is None:
+        return sides
+    sensitive = [attribute.name for attribute in federation.attributes]
+    return [*sides, *column_facts(federation.encoder, federation.x, sensitive)]
 
 
 def facts_table(facts: Sequence[Fact] = ()) -> Table:

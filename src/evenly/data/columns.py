@@ -249,10 +249,13 @@ class Fact(NamedTuple):
     warning: bool = False
 
 
-def column_facts(encoder: Encoder, x: np.ndarray) -> list[Fact]:
+def column_facts(encoder: Encoder, x: np.ndarray, sensitive: Sequence[str] = ()) -> list[Fact]:
     """What became of the columns of the table with these features: which are numbers and which
-    categories, what is done about missing and unknown values, and what is not used.
+    categories, what is done about missing and unknown values, and what is not used. `sensitive`
+    columns are features only if the user listed them.
     """
+    features = {str(column.name) for column in encoder.columns}
+    apart = [name for name in sensitive if name not in features]
     numbers = [column for column in encoder.columns if isinstance(column, Numeric)]
     words = [column for column in encoder.columns if isinstance(column, Categorical)]
     averaged = [str(column.name) for column in numbers if column.flag_missing]
@@ -269,6 +272,7 @@ def column_facts(encoder: Encoder, x: np.ndarray) -> list[Fact]:
             ),
         ),
         Fact("missing", f"{some(with_category)}: a category of its own" if with_category else ""),
+        Fact("not features", f"{some(apart)} (sensitive)" if apart else ""),
         Fact("not used", some(map(str, encoder.unused))),
         *(Fact("unknown", text) for text in _strangers(encoder, x)),
         *(Fact("warning", text, warning=True) for text in many_categories(encoder)),

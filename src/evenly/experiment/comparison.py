@@ -80,6 +80,8 @@ class Comparison(NamedTuple):
     seconds: float
     versions: dict[str, str]
     sampling: str = ""  # who takes part, where a method's label does not say
+    # a sentence where clients are sampled by size and their sizes do not count; else empty
+    sizes: str = ""
     title: str = ""  # of the experiment in words, where it has one
     notes: str = ""  # what its file says about it; an empty line ends a paragraph
     chosen: str = ""  # the method that a search chose; "" where there was none

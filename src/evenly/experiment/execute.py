@@ -27,6 +27,7 @@ import numpy as np
 from evenly.algorithms import Variant
 from evenly.data.federation import Federation
 from evenly.datasets.load import ASSUMED, load
+from evenly.experiment.client_sizes import sampling_facts
 from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.folder import Store, folder_lock, sweep, training_timer, versions
 from evenly.experiment.objects import write_federation
@@ -470,6 +471,7 @@ def _comparison(plan: Plan, first: SeedSetting, runs: list[Run]) -> Comparison:
         seconds=0.0,
         versions=versions(),
         sampling=plan.sampling,
+        sizes=" ".join(fact.text for fact in sampling_facts(plan, first.federation)),
         assumed=tuple(plan.data.get(ASSUMED, ())),
     )
 

@@ -151,6 +151,15 @@ class Plan:
         return self.evaluate_every or max(1, self.rounds // 50)
 
     def to_json(self) -> str:
+        """The plan as it is stored. Shared settings keep their order, which is that of `params` in
+        results.csv.
+        """
+        fields = json.loads(self.canonical_json())
+        fields["training"] = {name: fields["training"][name] for name in self.training}
+        return json.dumps(fields, indent=2)
+
+    def canonical_json(self) -> str:
+        """The plan with all keys in alphabetical order, for its fingerprint."""
         # Fields that later versions added are stored only if they are used, so that results of
         # earlier plans are still found.
         fields = {
@@ -181,7 +190,7 @@ class Plan:
             raise ValueError(f"This is not a plan of evenly: {shortened(str(error))}.") from None
 
     def fingerprint(self) -> str:
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        return hashlib.sha256(self.canonical_json().encode()).hexdigest()[:16]
 
 
 def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:

@@ -316,8 +316,9 @@ def _search_words(folder: Path) -> str:
     if (chosen / "results.csv").exists():
         return (
             f"The folder {str(folder)!r} contains a search for settings. The results of the chosen"
-            f" settings are in {str(chosen)!r}: give that folder instead. To continue the search,"
-            f" run the command that started it{command}"
+            f" settings are in {str(chosen)!r}: give that folder instead. All trials are in"
+            f" {str(folder / 'tuning.csv')!r}. To continue the search, run the command that started"
+            f" it{command}"
         )
     return (
         f"The folder {str(folder)!r} contains a search for settings. Run the command that started"

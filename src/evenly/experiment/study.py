@@ -168,7 +168,10 @@ class StudyPlan:
     cells: dict[str, Plan]
 
     def to_json(self) -> str:
-        cells = {name: json.loads(plan.to_json()) for name, plan in self.cells.items()}
+        return self._json(Plan.to_json)
+
+    def _json(self, of_cell: Callable[[Plan], str]) -> str:
+        cells = {name: json.loads(of_cell(plan)) for name, plan in self.cells.items()}
         return json.dumps(
             {"schema": SCHEMA, "name": self.name, "chosen": self.chosen, "cells": cells}, indent=2
         )
@@ -188,7 +191,7 @@ class StudyPlan:
             raise ValueError(f"This is not a study of evenly: {shortened(str(error))}.") from None
 
     def fingerprint(self) -> str:
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        return hashlib.sha256(self._json(Plan.canonical_json).encode()).hexdigest()[:16]
 
 
 class Outcome(NamedTuple):

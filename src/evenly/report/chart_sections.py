@@ -54,8 +54,8 @@ from evenly.report.values import (
     mean_effective_clients,
     means_words,
     over_seeds,
+    took_part,
 )
-from evenly.report.worst_served import SHOWN
 
 # The section on what fairness costs: the front of accuracy and a measure of fairness, and who is on
 # it in words.
@@ -133,6 +133,7 @@ def _listed(values: Values, measures: Sequence[str], seeds: str) -> Html:
 # The sections of the page that are charts.
 
 VALIDATION = "On the clients' validation rows: no client has test rows of its own."
+HARDLY = 0.05  # of its share of the rows: a client with less weight is drawn at about 0
 AXES = {"": "rounds of training", "bytes": "bytes that all clients sent and received"}
 
 
@@ -179,10 +180,11 @@ def _named(comparison: Comparison, values: Values, focus: Focus) -> Charts:
     marks = (
         f"; a mark for each method{means_words(len(comparison.seeds))}" if len(values) > 1 else ""
     )
+    lines = f"One line per client{' that is shown' if focus.hidden else ''}"
     caption = (
-        f"One line per client{SHOWN if focus.hidden else ''}, the one that {focus.baseline} serves"
-        f" worst on top{marks}. The dashed line is the average over all rows under"
-        f" {focus.baseline}. Each client's figures are under “Worst-served clients”."
+        f"{lines}, the one that {focus.baseline} serves worst on top{marks}. The dashed line"
+        f" is the average over all rows under {focus.baseline}. Each client's figures"
+        " are under “Worst-served clients”."
     )
     chart = named_accuracy(comparison, focus.series, focus.split, focus.hidden, average)
     figure = ChartFigure("chart-clients", chart, caption)
@@ -353,14 +355,13 @@ def _influence_words(comparison: Comparison, focus: Focus, *, few: bool) -> str:
     seeds = " Means over seeds." if len(comparison.seeds) > 1 else ""
     caption = (
         "Above the dashed line a client counted for more than its share of the training rows, below"
-        " it for less. A client that was never sampled has weight 0. The axes are square"
-        f" roots.{seeds}"
+        f" it for less.{_weightless(comparison, focus)} The axes are square roots.{seeds}"
     )
     if few:
         caption = (
             "The largest client is on top. The vertical stroke is a client's share of the training"
             " rows. A mark to its right means that the client counted for more than its share of"
-            f" rows under that method. A client that was never sampled has weight 0.{seeds}"
+            f" rows under that method.{_weightless(comparison, focus)}{seeds}"
         )
     absent = [
         label
@@ -373,6 +374,22 @@ def _influence_words(comparison: Comparison, focus: Focus, *, few: bool) -> str:
         )
     idle = "".join(f" {words}" for words in idle_words(comparison, focus.series))
     return caption + _effective(comparison, focus) + _fallbacks(comparison, focus) + idle
+
+
+def _weightless(comparison: Comparison, focus: Focus) -> str:
+    """What a weight of 0 or about 0 means, where there is one."""
+    absent = hardly = False
+    for label in focus.series:
+        own, sampled = influence(comparison, label), took_part(comparison, label)
+        absent |= bool((~sampled & (own.weight == 0)).any())
+        hardly |= bool((sampled & (own.weight < HARDLY * own.rows)).any())
+    texts = [" A client that was never sampled has weight 0."] if absent else []
+    texts += (
+        [" A client that took part has a weight of about 0 where the method hardly counted it."]
+        if hardly
+        else []
+    )
+    return "".join(texts)
 
 
 def _effective(comparison: Comparison, focus: Focus) -> str:

@@ -28,6 +28,7 @@ from evenly.report.values import (
     WorstClient,
     client_means,
     client_rates,
+    count_text,
     means_words,
     worst_clients,
 )
@@ -84,8 +85,8 @@ def _client_grid(
         rows.append(
             [
                 comparison.federation.names[k],
-                f"{first.train[k]:,.0f}",
-                f"{first.rows[k]:,.0f}",
+                count_text(first.train[k]),
+                count_text(first.rows[k]),
                 *accuracies,
                 *group,
             ]
@@ -112,8 +113,8 @@ def client_section(comparison: Comparison, focus: Focus) -> Html:
     )
     if focus.hidden:
         intro += (
-            f" {len(focus.hidden):,} of {comparison.federation.clients:,} clients are not named"
-            " because they have too few people."
+            f" {len(focus.hidden):,} of {comparison.federation.clients:,} clients are not named,"
+            " because they have too few people or would reveal a client that does."
         )
     order = [focus.lead, *(label for label in focus.series if label != focus.lead)]
     parts = [_clients(comparison, label, focus) for label in order]
@@ -138,9 +139,7 @@ def _clients(comparison: Comparison, label: str, focus: Focus) -> Html:
     )
     if not worst:
         nobody = (
-            "Every client with test rows is hidden: too few people."
-            if focus.hidden
-            else "No client has test rows."
+            "Every client with test rows is hidden." if focus.hidden else "No client has test rows."
         )
         return details(f"Under {label}", paragraph(nobody), opened=label == focus.lead)
     # of few clients the table of all has them
@@ -179,14 +178,10 @@ def _rates(comparison: Comparison, label: str, focus: Focus) -> ClientRates | No
 def _client(client: WorstClient, compared: bool, rates: ClientRates | None) -> list[str | Entry]:
     cells: list[str | Entry] = [
         client.name,
-        _count(client.train),
-        _count(client.rows),
+        count_text(client.train),
+        count_text(client.rows),
         f"{client.accuracy:.1f}",
     ]
     cells.append(f"{client.low:.0f} to {client.high:.0f}")
     cells += [rate_entry(float(rate[client.number])) for rate in rates] if rates else []
     return cells + ([_percent(client.other_accuracy)] if compared else [])
-
-
-def _count(rows: float) -> str:
-    return f"{rows:,.0f}" if rows == round(rows) else f"{rows:,.1f}"

@@ -192,9 +192,15 @@ def _withheld(cells: Array, counts: Array, least: int, axes: Axes) -> Array:
 
 
 def hidden_words(
-    hidden: Sequence[Hidden], least: int, *, what: str = "cell", whom: str = "people"
+    hidden: Sequence[Hidden],
+    least: int,
+    *,
+    what: str = "cell",
+    several: str = "",
+    whom: str = "people",
 ) -> str:
-    """A sentence that says how many cells are hidden and why; "" if none are.
+    """A sentence that says how many cells are hidden and why; "" if none are. `several` is the
+    plural of `what`, if it is not made with an s.
 
     >>> hidden_words([hide([3, 500, 40], 10, sums=[0])], 10, what="group")
     '2 groups are not shown: 1 rests on fewer than 10 people, and 1 is hidden because totals \
@@ -205,7 +211,8 @@ would give the others away.'
     if not every:
         return ""
     beside = every - small
-    text = f"{_number(every, what)} {_be(every)} not shown: "
+    named = what if every == 1 else several or f"{what}s"
+    text = f"{every:,} {named} {_be(every)} not shown: "
     parts = (
         [f"{small:,} {'rests' if small == 1 else 'rest'} on fewer than {least} {whom}"]
         if small
@@ -217,10 +224,6 @@ would give the others away.'
         else []
     )
     return f"{text}{', and '.join(parts)}."
-
-
-def _number(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _be(number: int) -> str:

@@ -4,6 +4,7 @@ and each attribute.
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from evenly.report.group_values import (
     group_values,
     groupings,
     metric_intervals,
+    metrics_of_few,
     side_rates,
 )
 from evenly.report.html import (
@@ -47,7 +49,7 @@ from evenly.report.html import (
     specs_of,
 )
 from evenly.report.method_table import Intervals, dash, hidden_dash, key_of, method_table
-from evenly.report.values import SPLIT_WORDS, Values, table_of
+from evenly.report.values import SPLIT_WORDS, Values, count_text, table_of
 from evenly.types import Trace
 
 MAIN = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff", "worst_accuracy")
@@ -77,6 +79,10 @@ MOST_LISTED = 40
 UNITS = (
     "Shares in percent, differences between groups as fractions: unprivileged minus privileged,"
     " both pooled. "
+)
+STAR = (
+    f"* marks a figure that rests on a group with fewer than {FEW} rows in at least one seed, where"
+    " chance alone can move it far. "
 )
 RESAMPLED = "One seed; below each value the 95 % interval from resampling clients. "
 FEW_CLIENTS = (
@@ -151,6 +157,7 @@ def _view(
             ]
         ),
         *([] if "eod" in hidden.withheld else _findings(comparison, grouping, focus, split)),
+        *_mixed_signs(values, focus),
         *_tables(comparison, grouping, focus, values, split, withheld=hidden.withheld),
         element("div", {"class": "figures of-3"}, *map(figure_html, bars)),
         *(_listed(comparison, grouping, rates, label) for label in focus.series),
@@ -215,13 +222,36 @@ def _assumed(comparison: Comparison, grouping: Grouping) -> str:
     )
 
 
-def _findings(comparison: Comparison, grouping: Grouping, focus: Focus, split: str) -> list[Html]:
-    """True positive rates of both sides in words, for the baseline, the leading method and the
-    method with the least |EOD|.
+def _described(focus: Focus) -> list[str]:
+    """The methods that are described in words: the baseline, the leading method and the method with
+    the least |EOD|.
     """
+    return list(filter(None, dict.fromkeys((focus.baseline, focus.lead, focus.least_eod))))
+
+
+def _mixed_signs(values: Values, focus: Focus) -> list[Html]:
+    """Why |EOD| exceeds the difference between the mean true positive rates, if seeds disagree in
+    its sign; NaN where it is withheld.
+    """
+    mixed = []
+    for method in _described(focus):
+        signs = {float(np.sign(seed["eod"])) for seed in values[method].values()}
+        mixed += [method] if {-1.0, 1.0} <= signs else []
+    if not mixed:
+        return []
+    text = (
+        "|EOD| is the mean of the absolute differences of all seeds. It exceeds the difference"
+        f" between the rates above under {' and '.join(mixed)}, because the unprivileged are found"
+        " more often in some seeds and less often in others."
+    )
+    return [paragraph(text, "soft")]
+
+
+def _findings(comparison: Comparison, grouping: Grouping, focus: Focus, split: str) -> list[Html]:
+    """True positive rates of both sides in words, for the methods that are described."""
     wanted = comparison.federation.labels[comparison.federation.favourable]
     items = []
-    for method in filter(None, dict.fromkeys((focus.baseline, focus.lead, focus.least_eod))):
+    for method in _described(focus):
         unprivileged, privileged = side_rates(comparison, grouping, method, split, "tpr")
         if np.isfinite([unprivileged, privileged]).all():
             text = (
@@ -247,30 +277,46 @@ def _tables(
     drawn = RESAMPLED if comparison.federation.clients >= LEAST_CLIENTS else FEW_CLIENTS
     single = drawn if any(intervals.values()) else "One seed, so there are no intervals. "
     caption = f"After {comparison.rounds:,} rounds."
+    few = _few(comparison, grouping, split, withheld)
+    units = f"{UNITS}{STAR if any(few.values()) else ''}"
+    table = partial(method_table, withheld=withheld, few=few)
     parts = [
-        method_table(main._replace(rows=shown), caption, intervals=intervals, withheld=withheld),
-        key_of(main, UNITS, single),
+        table(main._replace(rows=shown), caption, intervals=intervals),
+        key_of(main, units, single),
     ]
     if len(shown) < len(main.rows):
-        every = method_table(main, "Every method, the same columns.", withheld=withheld)
+        every = table(main, "Every method, the same columns.")
         parts.append(details(f"By {grouping.title}: all {len(main.rows)} methods", every))
     if grouping.attribute is not None:
         return parts
     kept = {label: values[label] for label in focus.series}
     further = [
-        method_table(
-            table_of(kept, metrics=names), title, "wide", intervals=intervals, withheld=withheld
-        )
+        table(table_of(kept, metrics=names), title, "wide", intervals=intervals)
         for title, names in _further().items()
     ]
     parts.append(details("More group metrics", *further, _formulas()))
     if split == CENTRAL and any(_tested(run.trace, "test") for run in comparison.runs):
         withheld = hidden_groups(comparison, "test", focus.least).withheld
         own = group_values(comparison, grouping, "test", withheld)
-        table = table_of({label: own[label] for label in focus.series}, metrics=MAIN)
-        apart = method_table(table, "The test rows of all clients together.", withheld=withheld)
+        apart = method_table(
+            table_of({label: own[label] for label in focus.series}, metrics=MAIN),
+            "The test rows of all clients together.",
+            withheld=withheld,
+            few=_few(comparison, grouping, "test", withheld),
+        )
         parts.append(details("On the clients' own test rows", apart))
     return parts
+
+
+def _few(
+    comparison: Comparison, grouping: Grouping, split: str, withheld: frozenset[str]
+) -> dict[str, frozenset[str]]:
+    """The metrics of each method that get a star. Attributes have the main metrics only."""
+    shown = frozenset(GROUP_METRICS if grouping.attribute is None else MAIN) - withheld
+    return {
+        label: metrics_of_few(comparison, grouping, label, split) & shown
+        for label in comparison.labels
+    }
 
 
 def _intervals(
@@ -393,7 +439,7 @@ def _name(grouping: Grouping, g: int) -> str:
 
 
 def _rows(found: GroupRate) -> str | Entry:
-    return hidden_dash() if found.hidden else f"{found.rows:,.0f}"
+    return hidden_dash() if found.hidden else count_text(found.rows)
 
 
 def _rate(rate: str, found: GroupRate) -> str | Entry:

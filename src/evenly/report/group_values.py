@@ -1,5 +1,6 @@
 """How each group is served: rates with intervals, metrics per method, and on which rows."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from evenly.metrics import (
     rows_behind,
     sides,
 )
+from evenly.metrics.groups import spread_over_groups
 from evenly.metrics.statistics import LEAST_CLIENTS, over_people
 from evenly.report.disclosure import RESTS_ON, HiddenGroups, hidden_groups
 from evenly.report.values import Values, client_split, mean_over_seeds, wilson
@@ -53,7 +55,7 @@ class GroupRate(NamedTuple):
     low: float
     high: float
     rows: float  # that the rate is a share of
-    hidden: bool = False  # because it rests on too few people, or would give another away
+    hidden: bool = False  # because it rests on too few people, or would reveal a rate that does
 
     @property
     def few(self) -> bool:
@@ -180,6 +182,55 @@ def side_rates(
     ]
     unprivileged, privileged = np.mean([_rate(grouping, rate, pair) for pair in pairs], axis=0)
     return float(100 * unprivileged), float(100 * privileged)
+
+
+# Metrics of single groups can rest on a handful of people: the group that is served worst, or best,
+# is often a small one.
+
+EXTREMES = {  # the rates whose lowest group, or lowest and highest, decide a metric
+    "worst_accuracy": ("accuracy",),
+    "worst_tpr": ("tpr",),
+    "worst_selection": ("selection_rate",),
+    "acc_range": ("accuracy",),
+    "eod_range": ("tpr",),
+    "spd_range": ("selection_rate",),
+    "odds_range": ("tpr", "fpr"),
+}
+
+
+def rows_of_extremes(
+    metric: str, share: Mapping[str, np.ndarray], rows: Mapping[str, np.ndarray]
+) -> float:
+    """The rows that a metric of single groups rests on: those of the smaller group that decides it.
+
+    `share` and `rows` hold each rate and its denominators, [groups] each; a rate is NaN where it is
+    undefined or hidden. Of groups with the same rate, the largest counts.
+
+    >>> share, rows = np.array([0.9, 0.2, 0.5]), np.array([40, 7, 300])
+    >>> rows_of_extremes("worst_accuracy", {"accuracy": share}, {"accuracy": rows})
+    7.0
+    """
+    ranges = {rate: spread_over_groups(share[rate]) for rate in EXTREMES[metric]}
+    rate = max(ranges, key=lambda name: np.nan_to_num(ranges[name], nan=-1.0))
+    known = np.isfinite(share[rate])
+    if not known.any():
+        return float("nan")
+    values, behind = share[rate][known], rows[rate][known]
+    ends = [values.min()] if metric.startswith("worst") else [values.min(), values.max()]
+    return float(min(behind[values == end].max() for end in ends))
+
+
+def metrics_of_few(
+    comparison: Comparison, grouping: Grouping, label: str, split: str
+) -> frozenset[str]:
+    """The metrics of single groups that rest on fewer than FEW rows in some seed."""
+    found: set[str] = set()
+    for run in comparison.of(label):
+        table = grouping.pool(pooled(run.trace, split)[-1])
+        share = rates(table, grouping.favourable)._asdict()
+        rows = rows_behind(table, grouping.favourable)._asdict()
+        found |= {name for name in EXTREMES if rows_of_extremes(name, share, rows) < FEW}
+    return frozenset(found)
 
 
 def _measured(grouping: Grouping, tables: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,6 +1,6 @@
 """The results table as HTML and as LaTeX."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -30,8 +30,11 @@ def method_table(
     *,
     intervals: Intervals | None = None,
     withheld: frozenset[str] = frozenset(),
+    few: Mapping[str, Collection[str]] | None = None,
 ) -> Html:
-    """One row per method. Metrics in `withheld` rest on too few people to be shown."""
+    """One row per method. Metrics in `withheld` are hidden; `few` names those of each method that
+    rest on few rows and get a star.
+    """
     columns = [Column("Method"), *(Column(sentence_case(m.title), _hint(m)) for m in table.metrics)]
     own = intervals or {}
     rows = [
@@ -41,7 +44,11 @@ def method_table(
                 (
                     hidden_dash()
                     if m.name in withheld
-                    else _entry(row.cells[m.name], own.get(row.label, {}).get(m.name))
+                    else _entry(
+                        row.cells[m.name],
+                        own.get(row.label, {}).get(m.name),
+                        star=m.name in (few or {}).get(row.label, ()),
+                    )
                 )
                 for m in table.metrics
             ),
@@ -57,14 +64,18 @@ def _hint(metric: Metric) -> str:
     return "" if metric.direction == "neither" else metric.direction
 
 
-def _entry(cell: Cell, interval: tuple[float, float] | None) -> Entry:
+def _entry(cell: Cell, interval: tuple[float, float] | None, *, star: bool = False) -> Entry:
     if cell.metric.undefined and not np.isfinite(cell.spread.mean):
         return dash(cell.metric.undefined)
     spoken = {True: " (best)", False: ""}[cell.best] + (
         " (not clearly worse than the best)" if cell.near else ""
     )
     parts: list[str] = [
-        element("span", {"class": "nowrap"}, _proper(cell.text).replace("± ", "±\u00a0"))
+        element(
+            "span",
+            {"class": "nowrap"},
+            _proper(cell.text).replace("± ", "±\u00a0") + (" *" if star else ""),
+        )
     ]
     if interval and np.isfinite(interval).all():
         ends = " to ".join(_proper(format_value(end, cell.metric)) for end in interval)
@@ -75,11 +86,17 @@ def _entry(cell: Cell, interval: tuple[float, float] | None) -> Entry:
     )
 
 
+# One reason for both kinds of hidden cells. To tell them apart would give numbers away: if two
+# hidden groups have 11 people together and the smaller one is known to have fewer than 10, the
+# other at least 10, then they have 1 and 10.
+HIDDEN = "hidden: it rests on too few people, or would reveal a figure that does"
+
+
 def hidden_dash() -> Entry:
-    """A cell that is not shown because it rests on too few people, or would give such a
-    one away.
+    """A cell that is not shown because it rests on too few people, or would reveal one that
+    does.
     """
-    return _dash("hidden: too few people")
+    return _dash(HIDDEN)
 
 
 def dash(reason: str) -> Entry:

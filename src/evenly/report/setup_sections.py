@@ -12,7 +12,7 @@ from evenly.experiment.comparison import Comparison
 from evenly.experiment.deployment import ServerOptions
 from evenly.experiment.paper import PaperLine, paper_rows
 from evenly.metrics import EVERY_METRIC, examples
-from evenly.report.html import Column, Html, definitions, element, grid, section
+from evenly.report.html import Column, Html, command_html, definitions, element, grid, section
 from evenly.report.values import SPLIT_WORDS, client_split, format_spread, format_value, listed
 from evenly.types import Trace
 
@@ -101,7 +101,11 @@ def data_section(comparison: Comparison, least: int = 0) -> Html:
     parts = ", ".join(f"{int(counts.sum()):,} {SPLIT_WORDS[name]}" for name, counts in rows.items())
     pairs = [
         ("Data", federation.name),
-        ("Clients by", comparison.partition),
+        (
+            ("Clients by", comparison.partition)
+            if comparison.deployed is None
+            else ("Where the rows are", "with the clients: this is a deployment")
+        ),
         ("Clients", f"{federation.clients:,}"),
         *(
             [("Evaluated clients", _panel(comparison.federation.clients))]
@@ -126,7 +130,11 @@ def data_section(comparison: Comparison, least: int = 0) -> Html:
         pairs.append(("Central test set", f"{len(federation.central):,} rows"))
     if federation.encoder is not None:
         # rows of rare values may be few
-        facts = column_facts(federation.encoder, federation.x[:0] if least else federation.x)
+        facts = column_facts(
+            federation.encoder,
+            federation.x[:0] if least else federation.x,
+            [attribute.name for attribute in federation.attributes],
+        )
         pairs += [(f"Columns: {fact.about}", fact.text) for fact in facts if not fact.warning]
     return section("data", "Data", definitions(pairs))
 
@@ -166,6 +174,7 @@ def settings_section(comparison: Comparison) -> Html:
             if comparison.sampling
             else []
         ),
+        *([("Sizes of clients", comparison.sizes)] if comparison.sizes else []),
         *server_options(comparison),
         ("Seeds", ", ".join(map(str, comparison.seeds))),
         ("Time", _time(comparison.seconds)),
@@ -174,13 +183,11 @@ def settings_section(comparison: Comparison) -> Html:
             ", ".join(f"{name} {version}" for name, version in comparison.versions.items()),
         ),
     ]
-    parts: list[str] = [definitions(pairs)]
-    if comparison.command:
-        parts += [
-            element("h3", None, "The command"),
-            element("pre", {"tabindex": "0"}, element("code", None, comparison.command)),
-        ]
-    parts += _methods(comparison)
+    parts = [
+        definitions(pairs),
+        *command_html("The command", comparison.command),
+        *_methods(comparison),
+    ]
     return section("settings", "Settings", *parts)
 
 

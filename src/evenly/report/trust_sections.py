@@ -1,12 +1,13 @@
 """The sections on trust: who was left out and why, what clients reveal, and what is hidden."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from evenly.algorithms import METHODS
 from evenly.experiment.comparison import Comparison, DeploymentSetup, Incidents, Run
 from evenly.experiment.deployment import UNKNOWN, Exclusion, RoundFlag, ServerOptions
+from evenly.metrics import EVERY_METRIC
 from evenly.report.disclosure import (
     MANY,
     Hidden,
@@ -408,7 +409,8 @@ def hidden_section(comparison: Comparison, focus: Focus) -> Html:
     ]
     if withheld := withheld_client_metrics(comparison, focus.split, focus.hidden, focus.least):
         items.append(
-            f"Withheld, because they would reveal a hidden client: {', '.join(sorted(withheld))}."
+            "These metrics are not shown, because they would reveal a hidden client:"
+            f" {_titles(withheld)}."
         )
     for grouping in groupings(comparison.federation):
         found = hidden_groups(comparison, group_split(comparison), focus.least, grouping.attribute)
@@ -422,10 +424,19 @@ def hidden_section(comparison: Comparison, focus: Focus) -> Html:
             )
         )
         items.append(
-            _of(grouping.title, hidden_words([cells], focus.least, what="rate of a group by label"))
+            _of(
+                grouping.title,
+                hidden_words(
+                    [cells],
+                    focus.least,
+                    what="rate of a group by label",
+                    several="rates of groups by label",
+                ),
+            )
         )
         if found.withheld:
-            items.append(_of(grouping.title, f"withheld: {', '.join(sorted(found.withheld))}."))
+            reveal = "these metrics are not shown, because they would reveal hidden figures:"
+            items.append(_of(grouping.title, f"{reveal} {_titles(found.withheld)}."))
     intro = paragraph(WHY.format(least=focus.least) + (KEPT if len(focus.hidden) > MANY else "."))
     return section(
         "hidden",
@@ -437,3 +448,8 @@ def hidden_section(comparison: Comparison, focus: Focus) -> Html:
 
 def _of(title: str, words: str) -> str:
     return f"By {title}: {words}" if words else ""
+
+
+def _titles(metrics: Collection[str]) -> str:
+    """The titles of metrics, in the order of the tables."""
+    return ", ".join(EVERY_METRIC[name].title for name in EVERY_METRIC if name in metrics)

@@ -31,6 +31,7 @@ from evenly.report.html import (
     Entry,
     Html,
     breakable,
+    command_html,
     contents,
     definitions,
     details,
@@ -352,7 +353,7 @@ def _grid(trials: Trials, caption: str) -> Html:
     ]
     rows = []
     for line in trials.lines:
-        kind = "best" if "chosen" in line.marks else "near" if "front" in line.marks else ""
+        kind = "picked" if "chosen" in line.marks else ""
         rows.append(
             [
                 line.name,
@@ -364,30 +365,28 @@ def _grid(trials: Trials, caption: str) -> Html:
     return grid(nonbreaking(caption), [*columns, Column("", words=True)], rows, kind="compact")
 
 
+def _batches(tuning: Tuning) -> str:
+    batch = tuning.plan.batch
+    return "all together" if len(tuning.trials) <= batch else f"{batch} at a time"
+
+
 def _how(tuning: Tuning) -> Html:
     plan = tuning.plan
     facts = [
         ("Searched", plan.method),
         ("Objectives", ", ".join(_aim(name) for name in plan.objectives)),
         ("Baseline", plan.baseline),
-        ("Proposed by", f"{SAMPLERS[plan.sampler]}, {plan.batch} at a time"),
+        ("Proposed by", f"{SAMPLERS[plan.sampler]}, {_batches(tuning)}"),
         ("Trials", f"{len(tuning.trials):,}"),
         ("Rounds", f"{plan.shared.rounds:,}"),
         ("Seeds", ", ".join(map(str, plan.shared.seeds))),
         ("Sampling, unless a method says otherwise", plan.shared.sampling),
+        *([("Sizes of clients", tuning.final.sizes)] if tuning.final.sizes else []),
         ("Model", tuning.final.model),
         (
             "Versions",
             ", ".join(f"{name} {version}" for name, version in tuning.final.versions.items()),
         ),
     ]
-    command = tuning.final.command
-    shown = (
-        [
-            element("h3", None, "The command"),
-            element("pre", {"tabindex": "0"}, element("code", None, command)),
-        ]
-        if command
-        else []
-    )
+    shown = command_html("The command", tuning.final.command)
     return section("how", "How it was done", definitions(facts), *shown)

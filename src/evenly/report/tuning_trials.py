@@ -7,10 +7,12 @@ The command line and the page both show this table, so it knows nothing of eithe
 from math import isfinite
 from typing import NamedTuple
 
+from evenly.algorithms import METHODS
 from evenly.experiment.search_trials import Trial, front_metrics
 from evenly.experiment.tuning import Tuning
 from evenly.experiment.tuning_space import TuningPlan
 from evenly.metrics import EVERY_METRIC, Metric
+from evenly.notation import Value, parse
 from evenly.report.values import format_spread
 
 MOST = 16
@@ -81,21 +83,24 @@ def aims_of(tuning: Tuning) -> tuple[str, ...]:
     return tuple(front_metrics(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within))
 
 
-def kinds_of(tuning: Tuning) -> tuple[str, str, str, str]:
-    """The names of the kinds of trials in charts, the least interesting first."""
-    return (
-        ("beaten", "on the front", "chosen", "baseline")
-        if tuning.plan.within is None
-        else KINDS_WITH_MARGIN
-    )
+KINDS = ("beaten", "on the front")
+KINDS_WITH_MARGIN = ("outside the margin", "within the margin")
+EMPHASISED = ("chosen", BASELINE)
 
 
-KINDS_WITH_MARGIN = ("outside the margin", "within the margin", "chosen", "baseline")
+def kinds_of(tuning: Tuning) -> tuple[str, ...]:
+    """The kinds of trials that occur, as charts name them, the least interesting first."""
+    used = {kind_of(tuning, tried) for tried in every_method(tuning).values()}
+    return tuple(kind for kind in (*_plain_kinds(tuning), *EMPHASISED) if kind in used)
+
+
+def _plain_kinds(tuning: Tuning) -> tuple[str, str]:
+    return KINDS if tuning.plan.within is None else KINDS_WITH_MARGIN
 
 
 def kind_of(tuning: Tuning, tried: Trial) -> str:
     """The kind of a trial, as charts name it."""
-    choice, (no, yes, chosen, baseline) = tuning.choice, kinds_of(tuning)
+    choice, (no, yes), (chosen, baseline) = tuning.choice, _plain_kinds(tuning), EMPHASISED
     if tried.label in (choice.chosen, choice.baseline):
         return chosen if tried.label == choice.chosen else baseline
     return (
@@ -135,25 +140,35 @@ def _shown(tuning: Tuning, most: int | None) -> list[Trial]:
 
 def _line(tuning: Tuning, tried: Trial, name: str, metrics: tuple[Metric, ...]) -> TrialLine:
     choice, settings = tuning.choice, tuple(tuning.plan.space.dimensions)
-    known = tried.label in (choice.chosen, choice.baseline)
+    values = tried.settings or _baseline_settings(tuning.plan)
     said = {
         "chosen": tried.label == choice.chosen,
         BASELINE: tried.label == choice.baseline and name != BASELINE,
     }
     said |= {
-        "front": tried.label in choice.front and not known,
+        "front": tried.label in choice.front,
         "outside": not choice.allowed[tried.label],
     }
     return TrialLine(
         name,
         tuple(
-            (
-                f"{value:g}"
-                if isinstance(value := tried.settings.get(key, NOTHING), float)
-                else str(value)
-            )
+            (f"{value:g}" if isinstance(value := values.get(key, NOTHING), float) else str(value))
             for key in settings
         ),
         tuple(format_spread(tried.spread(metric.name), metric) for metric in metrics),
         tuple(word for word, holds in said.items() if holds),
     )
+
+
+def _baseline_settings(plan: TuningPlan) -> dict[str, Value]:
+    """The baseline's settings: those of its notation, then those that all methods share, then the
+    defaults.
+    """
+    method, *parts = parse(plan.baseline)
+    known = METHODS[method.name].settings if method.name in METHODS else {}
+    defaults = {
+        name: setting.default for name, setting in known.items() if setting.default is not None
+    }
+    shared = {name: value for name, value in plan.shared.training.items() if name in known}
+    own = {f"{part.name}.{key}": value for part in parts for key, value in part.settings.items()}
+    return {**defaults, **shared, **method.settings, **own}

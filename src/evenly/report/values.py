@@ -240,6 +240,15 @@ def listed(names: Sequence[str]) -> str:
     return ("; " if any("," in name for name in names) else ", ").join(names)
 
 
+def count_text(rows: float) -> str:
+    """A number of rows, which may be a mean over seeds: with one decimal unless it is whole.
+
+    >>> count_text(1234), count_text(4 / 3)
+    ('1,234', '1.3')
+    """
+    return f"{rows:,.0f}" if abs(rows - round(rows)) < 1e-9 else f"{rows:,.1f}"
+
+
 def means_words(seeds: int, before: str = ", means") -> str:
     """ "…, means over seeds", or nothing for a single seed."""
     return f"{before} over seeds" if seeds > 1 else ""
@@ -451,6 +460,15 @@ def influence(comparison: Comparison, label: str) -> Influence:
         np.mean([rows for rows, _ in pairs], axis=0),
         np.mean([weight for _, weight in pairs], axis=0),
     )
+
+
+def took_part(comparison: Comparison, label: str) -> np.ndarray:
+    """Whether each evaluated client was sampled under a method, in any round of any seed."""
+    times = [
+        np.bincount(seated(run.trace)[0].ravel(), minlength=run.trace.tables.shape[2])
+        for run in comparison.of(label)
+    ]
+    return np.sum(times, axis=0) > 0
 
 
 def mean_effective_clients(comparison: Comparison, label: str) -> float:

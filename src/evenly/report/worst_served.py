@@ -16,7 +16,15 @@ from evenly.report.focus import Focus
 from evenly.report.group_values import Grouping, group_rates, group_split, groupings
 from evenly.report.html import Column, Entry, Html, element, grid, nonbreaking
 from evenly.report.method_table import dash
-from evenly.report.values import SPLIT_WORDS, Values, client_rates, headline, wilson, worst_clients
+from evenly.report.values import (
+    SPLIT_WORDS,
+    Values,
+    client_rates,
+    count_text,
+    headline,
+    wilson,
+    worst_clients,
+)
 
 # Whom a model serves worst: the sentences and the table that open every page, of comparisons, of
 # deployments and of audits.
@@ -182,11 +190,7 @@ def _worst(whom: Whom, kind: str, part: ServedPart) -> str:
 
 
 def _right(whom: Whom, part: ServedPart) -> str:
-    return f"{part.accuracy:.1f} % of {_count(part.rows)} {whom.unit}"
-
-
-def _count(rows: float) -> str:
-    return f"{rows:,.0f}"
+    return f"{part.accuracy:.1f} % of {part.rows:,.0f} {whom.unit}"
 
 
 def whom_table(whom: Whom) -> Html:
@@ -247,7 +251,7 @@ def _row(whom: Whom, title: str, part: ServedPart) -> list[str | Entry]:
     small = [element("small", {"class": "interval"}, interval)] if interval else []
     cells = [
         nonbreaking(title),
-        _count(part.rows),
+        count_text(part.rows),
         Entry(element("span", None, f"{part.accuracy:.1f}", *small), ""),
         against,
     ]

@@ -10,7 +10,7 @@ from evenly.data.sensitive import FEW
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, on_front
 from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
 from evenly.report.group_values import RATES, GroupRate
-from evenly.report.values import Values, capitalise, unit_of
+from evenly.report.values import Values, capitalise, count_text, unit_of
 
 # Accuracy against a measure of fairness: one mark per method, and a line through those that no
 # other method beats in both.
@@ -276,7 +276,7 @@ def _text(rows: list[dict[str, Any]], field: str, y: alt.Y, style: str = "guide-
 
 
 def _undefined(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    words = {True: "– hidden: too few people", False: "– undefined: no such rows"}
+    words = {True: "– hidden to protect people", False: "– undefined: no such rows"}
     return [
         {"y": row["y"], "at": 0, "why": words[row["hidden"]]}
         for row in rows
@@ -296,7 +296,7 @@ def _rate_row(label: str, rate: GroupRate, y: float) -> dict[str, Any]:
         "rows": (
             "hidden"
             if rate.hidden
-            else f"{rate.rows:,.0f}" + (f" (fewer than {FEW})" if rate.few else "")
+            else count_text(rate.rows) + (f" (fewer than {FEW})" if rate.few else "")
         ),
         "few": rate.few,
         "hidden": rate.hidden,

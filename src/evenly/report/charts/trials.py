@@ -12,7 +12,7 @@ from evenly.experiment.tuning import Tuning
 from evenly.experiment.tuning_space import Choices, Range
 from evenly.metrics import EVERY_METRIC
 from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
-from evenly.report.tuning_trials import aims_of, every_method, kind_of, kinds_of
+from evenly.report.tuning_trials import EMPHASISED, aims_of, every_method, kind_of, kinds_of
 from evenly.report.values import capitalise, format_spread, unit_of
 
 # The trials of a search, one aim against another: one mark per trial, and a line through those that
@@ -116,14 +116,18 @@ def tuning_front(tuning: Tuning, view: TuningView) -> alt.LayerChart:
     two = len(aims_of(tuning)) == 2
     base = alt.Chart(values(rows)).encode(color=colour_of(kinds))
     marks = base.encode(x=x, y=y, shape=shape_of(kinds), tooltip=tooltip_of(tuning))
-    spans = base.transform_filter(_is(kinds[2:])).mark_rule(opacity=0.6, strokeWidth=1.6, clip=True)
+    spans = base.transform_filter(_is(EMPHASISED)).mark_rule(
+        opacity=0.6, strokeWidth=1.6, clip=True
+    )
     layers = [
         *([_line(rows, x, y)] if two else []),
         *_margin(tuning, view),
         spans.encode(x=alt.X("x_low:Q", title=axis_title(view.x)), x2="x_high:Q", y=y),
         spans.encode(x=x, y=alt.Y("y_low:Q", title=axis_title(view.y)), y2="y_high:Q"),
-        marks.transform_filter(_is(kinds[:2])).mark_point(filled=True, size=60, opacity=0.9),
-        marks.transform_filter(_is(kinds[2:])).mark_point(filled=True, size=180, opacity=0.9),
+        marks.transform_filter(f"!({_is(EMPHASISED)})").mark_point(
+            filled=True, size=60, opacity=0.9
+        ),
+        marks.transform_filter(_is(EMPHASISED)).mark_point(filled=True, size=180, opacity=0.9),
     ]
     title = capitalise(f"{EVERY_METRIC[view.x].title} and {EVERY_METRIC[view.y].title}")
     description = (
@@ -243,9 +247,7 @@ def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
     baseline = alt.Chart(values([{"aim": tuning.baseline.means[aim]}]))
     layers = [
         baseline.mark_rule(style="guide-line", strokeDash=[4, 4]).encode(y="aim:Q"),
-        base.encode(
-            size=alt.condition(f"datum.method === '{kinds[2]}'", alt.value(180), alt.value(60))
-        ),
+        base.encode(size=alt.condition(_is(EMPHASISED[:1]), alt.value(180), alt.value(60))),
     ]
     title = capitalise(f"{EVERY_METRIC[aim].title} by {setting}")
     return finish(
