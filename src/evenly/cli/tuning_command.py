@@ -138,8 +138,8 @@ def tune(
     folder = output.out or default_folder(plan)
     with working_in(folder, same_command_out=folder):
         tuning = _run_search(plan, number, folder, force=output.force)
-        rows = write_tuning(tuning, folder)
-    _show(tuning, folder, rows, as_json=output.as_json)
+        written = write_tuning(tuning, folder)
+    _show(tuning, folder, written, as_json=output.as_json)
 
 
 def _searches(method: str, searches: list[str], grid: str) -> list[str]:
