@@ -1,5 +1,6 @@
 """The page: whole, self-contained, escaped, and of bounded size whatever it is given."""
 
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -10,7 +11,7 @@ from tests.report.invented import HOSTILE, comparison, federation, specs, unbrok
 
 from evenly.experiment.comparison import DeploymentSetup
 from evenly.report import write_report
-from evenly.report.html import breakable, data_block, element, script
+from evenly.report.html import breakable, data_block, definitions, element, script
 from evenly.report.page import render
 
 MIB = 2**20
@@ -183,6 +184,20 @@ def test_notation_may_break_before_its_parts_and_can_be_copied():
     assert "\u200b" not in text
     assert breakable("with --min-cell") == 'with <span class="nowrap">--min-cell</span>'
     assert breakable("f(x) + 1 (one) <b>_</b>") == "f<wbr>(x) + 1 (one) &lt;b&gt;_&lt;/b&gt;"
+
+
+def test_names_of_settings_and_commands_do_not_break_inside_of_words():
+    """On a phone, one read "min_available_n / odes" and "-- / client"."""
+    command = "evenly compare --data a,b --algorithms 'q-fedavg(q=1)' --min-cell 5"
+    text = render(comparison(command=command))
+    code = re.findall(r"<code>(.*?)</code>", text)[0]
+    option = '<span class="nowrap">{}</span>'.format
+    assert f"{option('--data')} a,<wbr>b {option('--algorithms')}" in code
+    assert f"&#39;{option('q-fedavg')}<wbr>(q=1)&#39; {option('--min-cell')} 5" in code
+    assert html.unescape(re.sub(r"<[^>]*>", "", code)) == command
+    assert definitions([("Nodes (min_nodes)", "8")]) == (
+        "<dl><div><dt>Nodes (min<wbr>_nodes)</dt><dd>8</dd></div></dl>"
+    )
 
 
 def test_settings_of_a_method_that_reveal_the_same_are_told_once():

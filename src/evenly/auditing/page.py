@@ -15,6 +15,7 @@ from evenly.metrics.clients import tenth
 from evenly.report.html import (
     Column,
     Html,
+    command_html,
     contents,
     definitions,
     details,
@@ -134,11 +135,7 @@ def _about(audit: Audit) -> Html:
     ]
     texts = f"{interval_words(audit)} {ROWS}", protection_words(about.min_cell)
     parts = [definitions(pairs), *(element("p", None, nonbreaking(text)) for text in texts)]
-    if about.command:
-        parts += [
-            element("h3", None, "Command"),
-            element("pre", {"tabindex": "0"}, element("code", None, about.command)),
-        ]
+    parts += command_html("Command", about.command)
     return section(
         "about",
         "About this audit",

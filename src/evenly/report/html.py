@@ -31,6 +31,8 @@ NOTATION = re.compile(r"(?<=[\w)])(?=[(+_]\w)")  # where notation may break
 HYPHENATED = re.compile(
     r"(?<![\w-])(?:(?=[\w-]{3,20}<wbr>\()\w+(?:-\w+)+(?=<wbr>\()|--[a-z][a-z-]{0,20}\b)"
 )
+# an option of a command, or a short word with hyphens
+HYPHENATED_WORD = re.compile(r"(?<![\w/.-])(?:--\w+(?:-\w+)*|(?=[\w-]{3,24}(?![\w-]))\w+(?:-\w+)+)")
 
 
 def nonbreaking(text: str) -> str:
@@ -51,6 +53,18 @@ def breakable(text: str) -> Html:
         return text
     broken = NOTATION.sub("<wbr>", str(escape(nonbreaking(text))))
     return Html(HYPHENATED.sub(r'<span class="nowrap">\g<0></span>', broken))
+
+
+def breakable_command(command: str) -> Html:
+    """A command whose options and names stay in one piece. It may also break after commas and
+    before the settings and parts of a method.
+
+    >>> print(breakable_command("evenly tune --min-cell 10 --drop id,day"))
+    evenly tune <span class="nowrap">--min-cell</span> 10 \
+<span class="nowrap">--drop</span> id,<wbr>day
+    """
+    broken = re.sub(r"(?<=[\w)])(?=[(+]\w)|(?<=,)(?=\S)", "<wbr>", str(escape(command)))
+    return Html(HYPHENATED_WORD.sub(r'<span class="nowrap">\g<0></span>', broken))
 
 
 def sentence_case(text: str) -> str:
@@ -115,10 +129,23 @@ def definitions(pairs: Sequence[tuple[str, str]]) -> Html:
         "dl",
         None,
         *(
-            element("div", None, element("dt", None, term), element("dd", None, breakable(text)))
+            element(
+                "div",
+                None,
+                element("dt", None, breakable(term)),
+                element("dd", None, breakable(text)),
+            )
             for term, text in pairs
         ),
     )
+
+
+def command_html(title: str, command: str) -> list[Html]:
+    """A heading and a command that breaks between its words; nothing without a command."""
+    if not command:
+        return []
+    code = element("code", None, breakable_command(command))
+    return [element("h3", None, title), element("pre", {"tabindex": "0"}, code)]
 
 
 def section(identifier: str, title: str, *children: str) -> Html:

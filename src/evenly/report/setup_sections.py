@@ -12,7 +12,7 @@ from evenly.experiment.comparison import Comparison
 from evenly.experiment.deployment import ServerOptions
 from evenly.experiment.paper import PaperLine, paper_rows
 from evenly.metrics import EVERY_METRIC, examples
-from evenly.report.html import Column, Html, definitions, element, grid, section
+from evenly.report.html import Column, Html, command_html, definitions, element, grid, section
 from evenly.report.values import SPLIT_WORDS, client_split, format_spread, format_value, listed
 from evenly.types import Trace
 
@@ -183,13 +183,11 @@ def settings_section(comparison: Comparison) -> Html:
             ", ".join(f"{name} {version}" for name, version in comparison.versions.items()),
         ),
     ]
-    parts: list[str] = [definitions(pairs)]
-    if comparison.command:
-        parts += [
-            element("h3", None, "The command"),
-            element("pre", {"tabindex": "0"}, element("code", None, comparison.command)),
-        ]
-    parts += _methods(comparison)
+    parts = [
+        definitions(pairs),
+        *command_html("The command", comparison.command),
+        *_methods(comparison),
+    ]
     return section("settings", "Settings", *parts)
 
 

@@ -31,6 +31,7 @@ from evenly.report.html import (
     Entry,
     Html,
     breakable,
+    command_html,
     contents,
     definitions,
     details,
@@ -387,13 +388,5 @@ def _how(tuning: Tuning) -> Html:
             ", ".join(f"{name} {version}" for name, version in tuning.final.versions.items()),
         ),
     ]
-    command = tuning.final.command
-    shown = (
-        [
-            element("h3", None, "The command"),
-            element("pre", {"tabindex": "0"}, element("code", None, command)),
-        ]
-        if command
-        else []
-    )
+    shown = command_html("The command", tuning.final.command)
     return section("how", "How it was done", definitions(facts), *shown)
