@@ -15,6 +15,8 @@ from typing import NoReturn
 import pytest
 from tests.report.invented import HOSTILE, comparison, federation, with_groups
 
+from evenly.experiment.comparison import DeploymentSetup
+from evenly.experiment.deployment import ServerOptions
 from evenly.report import write_report
 
 pytestmark = pytest.mark.browser
@@ -176,6 +178,33 @@ def test_every_chart_is_drawn_without_a_complaint_or_a_request(opened, name):
     assert visit.page.locator(".chart > svg, .chart > div > svg").count() == charts
     assert visit.complaints == []
     assert [url for url in visit.requests if not url.startswith("data:")] == [visit.page.url]
+
+
+# Words of settings and of the command that lie on two lines; a method may break at its brackets.
+BROKEN = """() => [...document.querySelectorAll('#settings dt, #settings code')].flatMap(place => {
+    const text = document.createTreeWalker(place, NodeFilter.SHOW_TEXT), broken = [];
+    for (let node = text.nextNode(); node; node = text.nextNode())
+        for (const word of node.data.matchAll(/[\\w()-]+/g)) {
+            const range = document.createRange();
+            range.setStart(node, word.index);
+            range.setEnd(node, word.index + word[0].length);
+            const lines = new Set([...range.getClientRects()].map(line => line.top));
+            if (lines.size > 1) broken.push(word[0]);
+        }
+    return broken;
+})"""
+
+
+def test_settings_and_commands_do_not_break_inside_of_words(browser, tmp_path):
+    """On a phone, a name read "min_available_n" and "odes"."""
+    command = "evenly compare --data patients.csv --client hospital --label readmitted --min-cell 9"
+    setup = DeploymentSetup({}, options=(ServerOptions(since=1),))
+    found = comparison(("fedavg",), seeds=1, command=command)._replace(deployed=setup)
+    path = write_report(found, tmp_path / "report.html")
+    for width in (390, 768, 1280):
+        with Visit(browser, path, viewport={"width": width, "height": 844}) as visit:
+            assert visit.page.locator("#settings dt").count() > 8
+            assert visit.page.evaluate(BROKEN) == []
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -49,7 +49,7 @@ from evenly.report.html import (
     specs_of,
 )
 from evenly.report.method_table import Intervals, dash, hidden_dash, key_of, method_table
-from evenly.report.values import SPLIT_WORDS, Values, count_text, table_of
+from evenly.report.values import SPLIT_WORDS, Values, count_text, listed, table_of
 from evenly.types import Trace
 
 MAIN = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff", "worst_accuracy")
@@ -239,9 +239,11 @@ def _mixed_signs(values: Values, focus: Focus) -> list[Html]:
         mixed += [method] if {-1.0, 1.0} <= signs else []
     if not mixed:
         return []
+    *first, last = mixed
+    named = f"{listed(first)} and {last}" if first else last
     text = (
         "|EOD| is the mean of the absolute differences of all seeds. It exceeds the difference"
-        f" between the rates above under {' and '.join(mixed)}, because the unprivileged are found"
+        f" between the rates above under {named}, because the unprivileged are found"
         " more often in some seeds and less often in others."
     )
     return [paragraph(text, "soft")]

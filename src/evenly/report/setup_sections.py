@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from evenly.data.columns import column_facts
+from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.deployment import ServerOptions
@@ -128,15 +129,17 @@ def data_section(comparison: Comparison, least: int = 0) -> Html:
         pairs.append(("Clients without test rows", f"{empty:,}, {left_out}"))
     if len(federation.central):
         pairs.append(("Central test set", f"{len(federation.central):,} rows"))
-    if federation.encoder is not None:
-        # rows of rare values may be few
-        facts = column_facts(
-            federation.encoder,
-            federation.x[:0] if least else federation.x,
-            [attribute.name for attribute in federation.attributes],
-        )
-        pairs += [(f"Columns: {fact.about}", fact.text) for fact in facts if not fact.warning]
-    return section("data", "Data", definitions(pairs))
+    return section("data", "Data", definitions([*pairs, *_columns(federation, least)]))
+
+
+def _columns(federation: Federation, least: int) -> list[tuple[str, str]]:
+    """What became of the columns of the user's own table."""
+    if federation.encoder is None:
+        return []
+    x = federation.x[:0] if least else federation.x  # rows of rare values may be few
+    sensitive = [attribute.name for attribute in federation.attributes]
+    facts = column_facts(federation.encoder, x, sensitive)
+    return [(f"Columns: {fact.about}", fact.text) for fact in facts if not fact.warning]
 
 
 def _panel(clients: int) -> str:

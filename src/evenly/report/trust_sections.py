@@ -17,7 +17,7 @@ from evenly.report.disclosure import (
     withheld_client_metrics,
 )
 from evenly.report.focus import Focus
-from evenly.report.group_values import group_split, groupings
+from evenly.report.group_values import Grouping, group_split, groupings
 from evenly.report.html import Column, Html, bullets, element, grid, nonbreaking, paragraph, section
 from evenly.report.values import SPLIT_WORDS, size_text
 
@@ -413,30 +413,7 @@ def hidden_section(comparison: Comparison, focus: Focus) -> Html:
             f" {_titles(withheld)}."
         )
     for grouping in groupings(comparison.federation):
-        found = hidden_groups(comparison, group_split(comparison), focus.least, grouping.attribute)
-        cells = Hidden(found.cells[:, 1:], found.small[:, 1:], {})
-        items.append(
-            _of(
-                grouping.title,
-                hidden_words(
-                    [Hidden(found.cells[:, 0], found.small[:, 0], {})], focus.least, what="group"
-                ),
-            )
-        )
-        items.append(
-            _of(
-                grouping.title,
-                hidden_words(
-                    [cells],
-                    focus.least,
-                    what="rate of a group by label",
-                    several="rates of groups by label",
-                ),
-            )
-        )
-        if found.withheld:
-            reveal = "these metrics are not shown, because they would reveal hidden figures:"
-            items.append(_of(grouping.title, f"{reveal} {_titles(found.withheld)}."))
+        items += _hidden_of(comparison, focus, grouping)
     intro = paragraph(WHY.format(least=focus.least) + (KEPT if len(focus.hidden) > MANY else "."))
     return section(
         "hidden",
@@ -444,6 +421,25 @@ def hidden_section(comparison: Comparison, focus: Focus) -> Html:
         intro,
         bullets(list(filter(None, items)) or ["Nothing had to be hidden."]),
     )
+
+
+def _hidden_of(comparison: Comparison, focus: Focus, grouping: Grouping) -> list[str]:
+    """What is hidden of one grouping: groups, their rates by label, and metrics."""
+    found = hidden_groups(comparison, group_split(comparison), focus.least, grouping.attribute)
+    groups = Hidden(found.cells[:, 0], found.small[:, 0], {})
+    labels = Hidden(found.cells[:, 1:], found.small[:, 1:], {})
+    reveal = "these metrics are not shown, because they would reveal hidden figures:"
+    texts = [
+        hidden_words([groups], focus.least, what="group"),
+        hidden_words(
+            [labels],
+            focus.least,
+            what="rate of a group by label",
+            several="rates of groups by label",
+        ),
+        f"{reveal} {_titles(found.withheld)}." if found.withheld else "",
+    ]
+    return [_of(grouping.title, text) for text in texts]
 
 
 def _of(title: str, words: str) -> str:
