@@ -64,6 +64,17 @@ def test_history_has_a_row_for_each_evaluation(results: evenly.Results):
     np.testing.assert_allclose(last[expected.index], expected)
 
 
+def test_history_has_the_metrics_of_results_csv(results: evenly.Results):
+    rows = results.table(tidy=True)
+    rows = rows[(rows["level"] == "model") & (rows["split"] == "valid")]
+    history = results.history("valid")
+    assert set(rows["metric"]) <= set(history.columns)
+    first = rows[(rows["label"] == "fedavg") & (rows["seed"] == 1) & (rows["round"] == 2)]
+    own = history.set_index(["method", "seed", "round"]).loc[("fedavg", 1, 2)]
+    expected = first.set_index("metric")["value"]
+    np.testing.assert_allclose(own[expected.index], expected)
+
+
 def test_the_best_is_chosen_on_validation_rows(results: evenly.Results):
     table = results.table("worst10", split="valid")["worst10"]
     assert table[results.best()] == table.max()

@@ -14,8 +14,7 @@ from evenly.experiment.comparison import (
     Comparison,
     Run,
     final_by_seed,
-    group_metrics,
-    live_metrics,
+    metric_history,
     tidy_rows,
 )
 from evenly.experiment.execute import setting_of
@@ -300,14 +299,14 @@ class Results:
             split: The rows on which the metrics are measured, as for `table`.
 
         Returns:
-            A pandas DataFrame with the columns method, seed, round, and one column for each metric.
+            A pandas DataFrame with the columns method, seed, round, loss, and one column for each
+            metric, your own included.
         """
         import pandas as pd
 
         where, parts = self._split(split), []
         for run in self._comparison.runs:
-            metrics = live_metrics(self.federation, run.trace, where)
-            metrics |= group_metrics(self.federation, run.trace, where)
+            metrics = metric_history(self.federation, run.trace, where)
             columns = {"method": run.label, "seed": run.seed, "round": run.trace.rounds}
             parts.append(pd.DataFrame(columns | metrics))
         return pd.concat(parts, ignore_index=True)
