@@ -93,6 +93,7 @@ def test_results_are_a_collection_of_methods(results: evenly.Results):
     assert results["fedavg"].methods == ["fedavg"]
     assert results[-1].methods == ["q-fedavg(q=5)"]
     assert results[["q-fedavg(q=5)", "fedavg"]].methods == ["q-fedavg(q=5)", "fedavg"]
+    assert results["q-fedavg( q=5.0 )"].methods == ["q-fedavg(q=5)"]
     with pytest.raises(ValueError, match=r"no method 'fedagv' in these results"):
         results["fedagv"]
 

@@ -22,7 +22,7 @@ from evenly.experiment.folder import slug
 from evenly.experiment.paper import PaperLine
 from evenly.experiment.plan import Plan
 from evenly.metrics import EVERY_METRIC, spread
-from evenly.notation import unknown
+from evenly.notation import parse, unknown
 from evenly.records import require
 from evenly.report.focus import best_of
 from evenly.report.group_values import RATES, group_rates, group_split, groupings
@@ -132,9 +132,12 @@ class Results:
                 f"These results have {len(self)} methods. Name one of {', '.join(self.methods)}.",
             )
             return self.methods[0]
-        if method not in self.methods:
+        if method in self.methods:
+            return method
+        same = [label for label in self.methods if _same(method, label)]
+        if not same:
             raise unknown("method", method, self.methods, " in these results")
-        return method
+        return same[0]
 
     def _split(self, split: str | None) -> str:
         chosen = split or client_split(self._comparison)
@@ -533,6 +536,14 @@ class Results:
 
     def _repr_html_(self) -> str:
         return summary_html(self._comparison)
+
+
+def _same(method: str, label: str) -> bool:
+    """Whether two notations mean the same, such as q-fedavg(q=1) and q-fedavg(q=1.0)."""
+    try:
+        return parse(method) == parse(label)
+    except ValueError:  # the label of an algorithm from Python
+        return False
 
 
 def _one_of(models: list[Model], label: str, number: int | None) -> Model:
