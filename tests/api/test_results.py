@@ -171,6 +171,16 @@ def test_traces_know_whose_they_are(results: evenly.Results):
     assert first.returned.all()
 
 
+def test_traces_from_a_folder_know_whose_they_are(tmp_path: Path):
+    options = {"rounds": 2, "seeds": 1, "progress": False, "out": tmp_path}
+    (first,) = evenly.compare("synthetic(clients=4)", "fedavg", **options).traces()
+    again = evenly.load_results(tmp_path)
+    assert isinstance(again, evenly.Results)
+    (read,) = again.traces()
+    assert repr(read) == repr(first)
+    assert (read.clients, read.groups) == (first.clients, first.groups)
+
+
 def test_a_federation_prints_what_it_holds(results: evenly.Results):
     text = repr(results.federation)
     assert text.startswith("Federation 'patients': 4 clients; 400 rows (")

@@ -449,7 +449,16 @@ class Results:
         one.
         """
         label = self._label(method)
-        return [run.trace for run in self._comparison.of(label)]
+        names = {
+            "method": label,
+            "clients": self.federation.names,
+            "groups": self.federation.groups,
+        }
+        return [
+            # folders store no names with a trace
+            run.trace if run.trace.method else run.trace._replace(**names)
+            for run in self._comparison.of(label)
+        ]
 
     def model(
         self,
