@@ -1,7 +1,8 @@
 """Hooks of MkDocs, which builds the site (see mkdocs.yml).
 
-A folder in `nav` stands for its pages, the index first. The changelog and the page of the
-benchmarks are outside docs/. They are added to the site, and links to them are rewritten.
+A folder in `nav` stands for its pages, the index first, then the others in the order of its links.
+The changelog and the page of the benchmarks are outside docs/. They are added to the site, and
+links to them are rewritten. Scripts of tutorials are no part of the site.
 """
 
 import re
@@ -27,7 +28,9 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages and files that are outside docs/."""
+    """Add the pages and files that are outside docs/, and leave out scripts."""
+    for script in [file for file in files if file.src_uri.endswith(".py")]:
+        files.remove(script)
     for name, path in OUTSIDE.items():
         files.append(File.generated(config, name, content=_relative_to_docs(path.read_text())))
     for path in sorted(DATA.glob("*.json")):
@@ -53,10 +56,18 @@ def _expand(entry: Any, docs: Path) -> Any:
         return {title: [_expand(part, docs) for part in value]}
     if not value.endswith("/"):
         return entry
-    pages = sorted(
-        docs.joinpath(value).glob("*.md"), key=lambda path: (path.stem != "index", path.stem)
+    return {title: [_entry(path, docs) for path in _pages(docs / value)]}
+
+
+def _pages(folder: Path) -> list[Path]:
+    """Return the pages of a folder: the index, then the others in the order of its links."""
+    index = folder / "index.md"
+    links = re.findall(r"\]\(([^)\s#]+)", index.read_text()) if index.exists() else []
+    order = {target: place for place, target in reversed([*enumerate(links)])}
+    return sorted(
+        folder.glob("*.md"),
+        key=lambda path: (path != index, order.get(path.name, len(links)), path.name),
     )
-    return {title: [_entry(path, docs) for path in pages]}
 
 
 def _entry(path: Path, docs: Path) -> Any:
