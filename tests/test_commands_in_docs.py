@@ -15,6 +15,8 @@ What happens to a command:
 - parsed: `watch` serves until it is stopped, `data fetch` downloads, `flower up` starts a
   federation, and `--on ray` needs a cluster; their own tests do that. Their options must exist. So
   must the targets of `make` and the scripts and options given to `python`.
+- Pages of tutorials are made from scripts, which tests/test_tutorials.py runs. Their commands are
+  parsed.
 - Anything else (pip, ray, ...) must be marked on the page with a comment that says why it is not
   run (see tests/pages.py).
 """
@@ -210,8 +212,11 @@ def missing(block: Block) -> list[str]:
     ]
 
 
+TUTORIALS = [page for page in PAGES if page.with_suffix(".py").exists()]
 RUNNABLE = [
-    page for page in PAGES if any(block.kind in ("python", "shell") for block in blocks(page))
+    page
+    for page in PAGES
+    if page not in TUTORIALS and any(block.kind in ("python", "shell") for block in blocks(page))
 ]
 
 
@@ -328,6 +333,14 @@ def test_the_readme_says_how_to_call_the_command_after_the_demo():
 def test_commands_inside_sentences_exist(page: Path):
     for words in inline_commands(page):
         parse(words)
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=name)
+def test_commands_in_tutorials_exist(page: Path):
+    for block in blocks(page):
+        for words in commands(block) if block.kind == "shell" else ():
+            assert words[0] == "evenly"
+            parse(words)
 
 
 def later(command: str) -> dict[str, tuple[Path, list[str]]]:
