@@ -1,5 +1,6 @@
 """Every command and every piece of Python in the README and the documentation is tried, in the
-order of its page.
+order of its page. Tutorials are the exception: tests/test_tutorials.py runs the scripts that their
+pages are made from, and the commands on the pages are parsed.
 
 What happens to a command:
 
@@ -15,8 +16,6 @@ What happens to a command:
 - parsed: `watch` serves until it is stopped, `data fetch` downloads, `flower up` starts a
   federation, and `--on ray` needs a cluster; their own tests do that. Their options must exist. So
   must the targets of `make` and the scripts and options given to `python`.
-- Pages of tutorials are made from scripts, which tests/test_tutorials.py runs. Their commands are
-  parsed.
 - Anything else (pip, ray, ...) must be marked on the page with a comment that says why it is not
   run (see tests/pages.py).
 """
