@@ -63,7 +63,8 @@ MOST_MAPS = 40_000
 LONG = (
     "flower/test_deploy", "test_cluster", "test_methods", "test_commands_in_docs", "test_networks",
     "flower/test_every", "test_killed", "test_hostile", "test_cli", "test_frl_and",
-    "test_streaming", "test_tuning", "flower/", "browser/", "simulate/", "test_ballots",
+    "test_streaming", "test_tutorials", "test_tuning", "flower/", "browser/", "simulate/",
+    "test_ballots",
 )  # fmt: skip
 
 

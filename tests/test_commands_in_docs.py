@@ -1,5 +1,6 @@
 """Every command and every piece of Python in the README and the documentation is tried, in the
-order of its page.
+order of its page. Tutorials are the exception: tests/test_tutorials.py runs the scripts that their
+pages are made from, and the commands on the pages are parsed.
 
 What happens to a command:
 
@@ -213,8 +214,11 @@ def missing(block: Block) -> list[str]:
     ]
 
 
+TUTORIALS = [page for page in PAGES if page.with_suffix(".py").exists()]
 RUNNABLE = [
-    page for page in PAGES if any(block.kind in ("python", "shell") for block in blocks(page))
+    page
+    for page in PAGES
+    if page not in TUTORIALS and any(block.kind in ("python", "shell") for block in blocks(page))
 ]
 
 
@@ -349,6 +353,14 @@ def test_the_readme_says_how_to_call_the_command_after_the_demo():
 def test_commands_inside_sentences_exist(page: Path):
     for words in inline_commands(page):
         parse(words)
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=name)
+def test_commands_in_tutorials_exist(page: Path):
+    for block in blocks(page):
+        for words in commands(block) if block.kind == "shell" else ():
+            assert words[0] == "evenly"
+            parse(words)
 
 
 def later(command: str) -> dict[str, tuple[Path, list[str]]]:

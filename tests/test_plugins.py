@@ -232,8 +232,8 @@ def test_whoever_reads_results_runs_no_code_that_their_folder_names(
     words = [command[0], *(str(begun) for _ in command)]
     text = sentence(call(*words))
     assert (
-        "were computed with the plugin 'own.py'. Load the same file with `--plugin own.py`; evenly"
-        " does not run code" in text
+        "were computed with the plugin 'own.py'. Load the same file with `--plugin own.py`"
+        " (plugins= in Python); evenly does not run code" in text
     )
     assert "urgent" not in METHODS
 

@@ -50,6 +50,14 @@ def from_table() -> Model:
     )
 
 
+def test_a_model_prints_its_task_features_and_labels(from_table: Model):
+    assert repr(from_table) == (
+        "Model: Logistic of 5 features ('age', 'age is missing', 'job=cook', 'job=nurse', '7');"
+        " labels 'high', 'low'"
+    )
+    assert repr(arranged("softmax")).endswith("of 5 features; labels '0', '1'")
+
+
 def arranged(name: str) -> Model:
     """A model on arrays, with parameters that are not the initial ones."""
     federation = federations.tiny(classes=2)

@@ -133,3 +133,13 @@ def check_nesting(value: Any) -> None:
 
 def _inner(value: dict[Any, Any] | list[Any]) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
+
+
+def listed_names(names: Sequence[str], most: int = 5) -> str:
+    """The first names in quotes, and how many more there are.
+
+    >>> listed_names(["north", "south", "west"], most=2)
+    "'north', 'south' and 1 more"
+    """
+    shown = ", ".join(map(repr, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -117,8 +117,8 @@ def refuse_unloaded(records: Iterable[Record], folder: Path) -> None:
         named = " ".join(f"--plugin {path}" for path in absent)
         raise ValueError(
             f"The results in {str(folder)!r} were computed with the plugin {absent[0]!r}. Load the"
-            f" same file with `{named}`; evenly does not run code only because a folder of results"
-            " names it."
+            f" same file with `{named}` (plugins= in Python); evenly does not run code only because"
+            " a folder of results names it."
         )
 
 

@@ -16,7 +16,7 @@ from evenly.data.encoding import Categorical, Encoder, Numeric, as_pandas
 from evenly.data.federation import Federation, as_features
 from evenly.models import TASKS, Probabilistic, check_task
 from evenly.models.task import skeleton
-from evenly.outside import check_kinds, kinds_of, shortened
+from evenly.outside import check_kinds, kinds_of, listed_names, shortened
 from evenly.parts.ranking import Supernetwork
 from evenly.records import record, require, static
 from evenly.types import Task, Trace, Tree
@@ -60,6 +60,12 @@ class Model:
     shape: tuple[int, ...] = static()
     dtype: str = static(default="float32")
     encoder: Encoder | None = static(default=None)
+
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.shape))
+        named = f" ({listed_names(self.features)})" if self.features else ""
+        labels = listed_names(self.labels)
+        return f"Model: {type(self.task).__name__} of {size} features{named}; labels {labels}"
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -123,3 +123,24 @@ def test_a_search_over_a_table_in_memory_with_a_model_of_ones_own():
 def test_a_folder_that_holds_no_results(tmp_path: Path):
     with pytest.raises(ValueError, match="holds no results of evenly"):
         evenly.load_results(tmp_path)
+
+
+PLUGIN = """
+import dataclasses
+
+import evenly
+from evenly.algorithms import METHODS
+
+evenly.register(dataclasses.replace(METHODS["fedavg"], name="careful"))
+"""
+
+
+@pytest.mark.usefixtures("registries")
+def test_results_of_a_plugin_are_read_with_the_plugin(tmp_path: Path):
+    own = tmp_path / "own.py"
+    own.write_text(PLUGIN)
+    words = ["--algorithms", "careful", "--plugin", own, "--rounds", 2, "--seeds", 1]
+    command("compare", "--data", "synthetic(clients=4)", *words, "--out", tmp_path / "out")
+    with pytest.raises(ValueError, match=r"\(plugins= in Python\)"):
+        evenly.load_results(tmp_path / "out")
+    assert list(evenly.load_results(tmp_path / "out", plugins=[own])) == ["careful"]

@@ -64,6 +64,17 @@ def test_history_has_a_row_for_each_evaluation(results: evenly.Results):
     np.testing.assert_allclose(last[expected.index], expected)
 
 
+def test_history_has_the_metrics_of_results_csv(results: evenly.Results):
+    rows = results.table(tidy=True)
+    rows = rows[(rows["level"] == "model") & (rows["split"] == "valid")]
+    history = results.history("valid")
+    assert set(rows["metric"]) <= set(history.columns)
+    first = rows[(rows["label"] == "fedavg") & (rows["seed"] == 1) & (rows["round"] == 2)]
+    own = history.set_index(["method", "seed", "round"]).loc[("fedavg", 1, 2)]
+    expected = first.set_index("metric")["value"]
+    np.testing.assert_allclose(own[expected.index], expected)
+
+
 def test_the_best_is_chosen_on_validation_rows(results: evenly.Results):
     table = results.table("worst10", split="valid")["worst10"]
     assert table[results.best()] == table.max()
@@ -82,6 +93,7 @@ def test_results_are_a_collection_of_methods(results: evenly.Results):
     assert results["fedavg"].methods == ["fedavg"]
     assert results[-1].methods == ["q-fedavg(q=5)"]
     assert results[["q-fedavg(q=5)", "fedavg"]].methods == ["q-fedavg(q=5)", "fedavg"]
+    assert results["q-fedavg( q=5.0 )"].methods == ["q-fedavg(q=5)"]
     with pytest.raises(ValueError, match=r"no method 'fedagv' in these results"):
         results["fedagv"]
 
@@ -157,6 +169,16 @@ def test_traces_know_whose_they_are(results: evenly.Results):
     assert first.groups == ("female", "male")
     assert first.returned is not None
     assert first.returned.all()
+
+
+def test_traces_from_a_folder_know_whose_they_are(tmp_path: Path):
+    options = {"rounds": 2, "seeds": 1, "progress": False, "out": tmp_path}
+    (first,) = evenly.compare("synthetic(clients=4)", "fedavg", **options).traces()
+    again = evenly.load_results(tmp_path)
+    assert isinstance(again, evenly.Results)
+    (read,) = again.traces()
+    assert repr(read) == repr(first)
+    assert (read.clients, read.groups) == (first.clients, first.groups)
 
 
 def test_a_federation_prints_what_it_holds(results: evenly.Results):

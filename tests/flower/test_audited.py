@@ -23,7 +23,8 @@ from tests.flower.small import SEEDS, algorithm_of, small, task_of
 
 
 def facts(comparison: Comparison) -> dict[str, str]:
-    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", settings_section(comparison))
+    page = settings_section(comparison).replace("<wbr>", "")
+    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page)
     return {
         re.sub(r".*\((\w+)\)$", r"\1", html.unescape(term)): html.unescape(text)
         for term, text in found

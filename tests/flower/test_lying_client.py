@@ -50,4 +50,4 @@ def test_the_sentences_of_the_page_agree_with_the_figures():
     assert "under a: from 80.0 % to 20.0 %" in first
     assert "gets at most 9.0 % (a)" in second
     assert "lose at most 5.0 points (b)" in second
-    assert "from 80.0 % to 30.0 %; with a cap on its length to 60.0 %" in third
+    assert "from 80.0 % to 30.0 %, and with a cap on its norm to 60.0 %" in third

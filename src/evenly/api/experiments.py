@@ -321,12 +321,16 @@ def reproduce(
     return {each: one(each, folder) for each, folder in folders.items()}
 
 
-def load_results(folder: str | Path) -> Results | StudyResults:
+def load_results(
+    folder: str | Path, *, plugins: Iterable[str | Path] = ()
+) -> Results | StudyResults:
     """Read the results in a folder that `compare`, `run`, `reproduce`, the command line or a
     deployment wrote. Nothing is trained.
 
     Args:
         folder: The folder. Of a search, the folder CHOSEN inside it.
+        plugins: Python files that register the methods, metrics or data sets of these results.
+            Files that a folder names are not executed unless you name them.
 
     Returns:
         The results of the comparison, study or deployment.
@@ -345,6 +349,7 @@ def load_results(folder: str | Path) -> Results | StudyResults:
         >>> bool((first.table() == again.table()).iloc[0]["average"])
         True
     """
+    load_files(plugins)
     path = Path(folder)
     plan = read_plan(path)
     if isinstance(plan, StudyPlan):

@@ -14,8 +14,7 @@ from evenly.experiment.comparison import (
     Comparison,
     Run,
     final_by_seed,
-    group_metrics,
-    live_metrics,
+    metric_history,
     tidy_rows,
 )
 from evenly.experiment.execute import setting_of
@@ -23,7 +22,7 @@ from evenly.experiment.folder import slug
 from evenly.experiment.paper import PaperLine
 from evenly.experiment.plan import Plan
 from evenly.metrics import EVERY_METRIC, spread
-from evenly.notation import unknown
+from evenly.notation import parse, unknown
 from evenly.records import require
 from evenly.report.focus import best_of
 from evenly.report.group_values import RATES, group_rates, group_split, groupings
@@ -133,9 +132,12 @@ class Results:
                 f"These results have {len(self)} methods. Name one of {', '.join(self.methods)}.",
             )
             return self.methods[0]
-        if method not in self.methods:
+        if method in self.methods:
+            return method
+        same = [label for label in self.methods if _same(method, label)]
+        if not same:
             raise unknown("method", method, self.methods, " in these results")
-        return method
+        return same[0]
 
     def _split(self, split: str | None) -> str:
         chosen = split or client_split(self._comparison)
@@ -300,14 +302,14 @@ class Results:
             split: The rows on which the metrics are measured, as for `table`.
 
         Returns:
-            A pandas DataFrame with the columns method, seed, round, and one column for each metric.
+            A pandas DataFrame with the columns method, seed, round, loss, and one column for each
+            metric, your own included.
         """
         import pandas as pd
 
         where, parts = self._split(split), []
         for run in self._comparison.runs:
-            metrics = live_metrics(self.federation, run.trace, where)
-            metrics |= group_metrics(self.federation, run.trace, where)
+            metrics = metric_history(self.federation, run.trace, where)
             columns = {"method": run.label, "seed": run.seed, "round": run.trace.rounds}
             parts.append(pd.DataFrame(columns | metrics))
         return pd.concat(parts, ignore_index=True)
@@ -447,7 +449,16 @@ class Results:
         one.
         """
         label = self._label(method)
-        return [run.trace for run in self._comparison.of(label)]
+        names = {
+            "method": label,
+            "clients": self.federation.names,
+            "groups": self.federation.groups,
+        }
+        return [
+            # folders store no names with a trace
+            run.trace if run.trace.method else run.trace._replace(**names)
+            for run in self._comparison.of(label)
+        ]
 
     def model(
         self,
@@ -534,6 +545,14 @@ class Results:
 
     def _repr_html_(self) -> str:
         return summary_html(self._comparison)
+
+
+def _same(method: str, label: str) -> bool:
+    """Whether two notations mean the same, such as q-fedavg(q=1) and q-fedavg(q=1.0)."""
+    try:
+        return parse(method) == parse(label)
+    except ValueError:  # the label of an algorithm from Python
+        return False
 
 
 def _one_of(models: list[Model], label: str, number: int | None) -> Model:

@@ -130,7 +130,7 @@ TESTED: dict[str, tuple[str, ...]] = {
     "altair": ("6.3",), "vl-convert-python": ("1.9",), "jinja2": ("3.1",), "markupsafe": ("3.0",),
     "typer": ("0.20",), "rich": ("14.3",), "pydantic": ("2.14",), "optuna": ("5.0",),
     "flwr": ("1.41",), "torch": ("2.13",), "ray": ("2.55",), "tensorboardX": ("2.6",),
-    "mlflow-skinny": ("3.17",), "wandb": ("0.31",), "mkdocs-material": ("9.8",),
+    "mlflow-skinny": ("3.17",), "wandb": ("0.31",), "zensical": ("0.0",),
 }  # fmt: skip
 OPTIONAL = {  # distribution: what it enables, and how to install it
     "flwr": ("federations of real clients with Flower", "pip install 'evenly[flower]'"),

@@ -27,6 +27,7 @@ from evenly.data.sensitive import (
     refuse_quantity,
 )
 from evenly.data.splits import CENTRAL, SPLITS, Ragged, given_rows, split_rows
+from evenly.outside import listed_names
 from evenly.records import record, replace, static
 
 NATURAL, DRAWN = "natural", "drawn with the data"  # partitions that data sets come with
@@ -114,8 +115,8 @@ class Federation:
         facts = [
             f"{self.clients:,} clients",
             f"{sum(rows.values()):,} rows ({counts})",
-            f"labels {_listed_names(self.labels)}",
-            *([f"groups {_listed_names(self.groups)}"] if len(self.groups) > 1 else []),
+            f"labels {listed_names(self.labels)}",
+            *([f"groups {listed_names(self.groups)}"] if len(self.groups) > 1 else []),
         ]
         return f"Federation {self.name!r}: {'; '.join(facts)}"
 
@@ -499,11 +500,6 @@ def as_features(x: Any) -> np.ndarray:
                 " these rows; Federation.from_frame does it for tables."
             )
     return x
-
-
-def _listed_names(names: Sequence[str], most: int = 5) -> str:
-    shown = ", ".join(map(repr, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def _listed(columns: Any) -> list[Any]:

@@ -165,6 +165,17 @@ def group_metrics(federation: Federation, trace: Trace, split: str) -> dict[str,
     return found if len(federation.groups) > 1 else {"accuracy": found["accuracy"]}
 
 
+def metric_history(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
+    """Every metric at every evaluation, and the loss, for one split or the central test set: arrays
+    [evaluations].
+    """
+    found = live_metrics(federation, trace, split) | group_metrics(federation, trace, split)
+    if split == CENTRAL:
+        return found
+    each = [_client_metrics(federation, tables) for tables in trace.tables[:, SPLITS.index(split)]]
+    return found | {name: np.array([values[name] for values in each]) for name in each[0]}
+
+
 def _equity(federation: Federation, tables: np.ndarray) -> dict[str, float]:
     """Metrics of evenness between groups of clients, if clients belong to groups."""
     return (
