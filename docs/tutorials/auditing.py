@@ -44,7 +44,7 @@ visits.head(3)
 # `evenly.audit` needs one row per person: what was true (`label`), what the model decided
 # (`prediction`), and what tells people apart. Nothing is trained. A visit helps, so `favourable` is
 # "yes". The `unprivileged` values are those you suspect to be treated worse. Name them before you
-# look: whoever searches for the largest gap will find one.
+# look: a search for the largest gap always finds one.
 
 # %%
 roles = {"client": "clinic", "prediction": "offered", "score": "risk", "favourable": "yes"}
@@ -89,8 +89,8 @@ for sentence in result.warnings:
 # %% [markdown]
 # Fewer than ten patients speak Frisian. A figure about so few people can reveal what happened to
 # one of them, so figures that rest on fewer than `min_cell` people (10 by default) are hidden. That
-# is not enough: who knows the figures of everybody, of Dutch and of French can subtract. So a
-# second group is hidden as well. A handful of people cost us the comparison of 1,800.
+# is not enough: anyone who knows the figures of everybody, of Dutch and of French can subtract. So
+# a second group is hidden as well. A handful of people cost us the comparison of 1,800.
 #
 # The remedy is to choose groups that are large enough *before* auditing, here by merging. Do not
 # lower `min_cell` for a report that others will read.

@@ -68,9 +68,9 @@ print(results.table(["average", "worst10", "below_55"], intervals=False).round(1
 # `favourable="no"` says which answer is the good one. Every other column is a feature.
 #
 # **The method** is a rule that is written for one client. A rule sees the client's own numbers
-# (`own`), sums over all clients (`sums`) and what the server knows (`public`). It returns how much
-# the client counts. The average of the updates, the sampling of clients and the local training are
-# evenly's. `needs` says what a client must reveal, so that a report can list it.
+# (`own`), sums over all clients (`sums`) and what the server keeps (`public`). It returns how much
+# the client counts. evenly samples the clients, trains them and averages their updates. `needs`
+# says what a client must reveal, so that a report can list it.
 #
 # **The metric** is a function of the accuracies of all clients: the share of hospitals below 55 %.
 # The `-1` says that lower is better, and `rests_on` says what the function is called with.
@@ -89,10 +89,11 @@ results
 
 # %% [markdown]
 # - *average (rows)* is the accuracy on the test rows of all hospitals together. The three methods
-#   are within about a point of each other. No method is clearly worse than the best: the dotted
-#   line below a figure says so. The test behind it compares the methods seed by seed.
+#   are within about a point of each other. The dotted lines say that none of them is clearly worse
+#   than the best. The test behind this compares the methods seed by seed.
 # - *worst 10 %* is the accuracy of the worst-served tenth of the clients. With five clients this is
-#   the worst one. FedAvg is hardly better than a coin there. q-FedAvg is clearly the best.
+#   the worst one. FedAvg is right for about half of the patients there. q-FedAvg is clearly the
+#   best.
 # - *|EOD|* and *|SPD|* compare women and men: the difference in true positive rates and in the
 #   share of favourable predictions. They are close to zero, and no method is clearly worse.
 #

@@ -221,11 +221,12 @@ ended = subprocess.run(command, check=True, capture_output=True)
 evenly.load_results("compared", plugins=["urgent.py"]).table(["average", "worst10"]).round(1)
 
 # %% [markdown]
-# `evenly describe urgent --plugin urgent.py` shows the formula, the settings and what clients
-# reveal. All of it follows from the fields of the rule:
+# `evenly describe urgent --plugin urgent.py` shows the formula, the settings with their help, and
+# what clients reveal. All of it follows from the fields of the rule. In Python:
 
 # %%
-print(evenly.describe("urgent"))
+algorithm = evenly.algorithm("urgent(temperature=0.2)+uniform(clients=5)")
+print(algorithm.rule, "needs", sorted(algorithm.needs))
 
 # %% [markdown]
 # ## Next
