@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from evenly.algorithms import Method, Variant
-from evenly.data.encoding import as_pandas
+from evenly.data.arrow import as_table, is_frame
 from evenly.data.federation import Federation
 from evenly.datasets.load import is_table, table_source
 from evenly.experiment.objects import (
@@ -143,8 +143,8 @@ def source_of(data: Any, columns: ColumnSettings) -> tuple[dict[str, Any], Any]:
     """A plan's `data`, and the object that it describes if it is not a file or a data set."""
     if isinstance(data, str | Path) and is_table(str(data)):
         return table_source(str(data), **_columns(columns)), None
-    if hasattr(data, "columns"):
-        frame, reference = as_pandas(data), reference_of(data)
+    if is_frame(data):
+        frame, reference = as_table(data), reference_of(data)
         source = table_source(frame, **_columns(columns))
         return source | ({REFERENCE: reference} if reference else {}), frame
     if not isinstance(data, str | Federation | Mapping):

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.data.arrow import ColumnTable, as_table
 from evenly.data.columns import ColumnChoice, feature_columns, many_categories
 from evenly.data.encoding import (
     Encoder,
     TableColumn,
-    as_pandas,
     check_table,
     column_of,
     fit_encoder,
@@ -230,7 +230,8 @@ class Federation:
         Numbers are standardised and words are one-hot encoded, as `evenly.data.encoding` describes.
 
         Args:
-            frame: A DataFrame of pandas or Polars.
+            frame: A table: a DataFrame of pandas or Polars, an Arrow table, a Hugging Face
+                `Dataset`, or the path of a Parquet file or of a folder of them, which is streamed.
             client: Column that names the client of each row.
             label: Column to predict.
             sensitive: Column or columns whose values, or intersections of values, are the groups.
@@ -269,7 +270,7 @@ class Federation:
             (('no', 'yes'), ('age',))
         """
         source = Source(
-            as_pandas(frame), client, label, tuple(_listed(sensitive)), split, client_group
+            as_table(frame), client, label, tuple(_listed(sensitive)), split, client_group
         )
         choice = ColumnChoice(None if features is None else _listed(features), _listed(drop))
         federation = source.federation(
@@ -322,9 +323,9 @@ class Source(NamedTuple):
             if column not in self.roles and column not in names
         ]
         encoder = fit_encoder(self.frame, names, blank.train.rows, unused)
-        return replace(
-            blank, x=encoder.encode(self.frame), encoder=encoder, partition=f"column {self.client}"
-        )
+        frame = self.frame
+        x = frame.encoded(encoder) if isinstance(frame, ColumnTable) else encoder.encode(frame)
+        return replace(blank, x=x, encoder=encoder, partition=f"column {self.client}")
 
     def _with_others(self, error: ValueError, choice: ColumnChoice) -> ValueError:
         """An error about labels, clients or groups, joined with one about features, so that both
