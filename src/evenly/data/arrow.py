@@ -40,7 +40,7 @@ class ColumnTable:
     """
 
     def __init__(self, source: Any, rows: int, *, on_disk: bool) -> None:
-        self._source, self._rows, self._on_disk = source, rows, on_disk
+        self.source, self._rows, self._on_disk = source, rows, on_disk
         self.columns: list[str] = list(source.schema.names)
 
     def __len__(self) -> int:
@@ -49,17 +49,17 @@ class ColumnTable:
     def __getitem__(self, name: str) -> Any:
         """The values of a column: a NumPy array if it holds plain numbers, else a pandas column."""
         if self._on_disk:
-            return _values(self._source.to_table(columns=[name], **_frugal()).column(0))
-        return _values(self._source.column(name))
+            return _values(self.source.to_table(columns=[name], **_frugal()).column(0))
+        return _values(self.source.column(name))
 
     def pieces(self, names: Sequence[str]) -> "Iterator[ColumnTable]":
         """The table some rows at a time, in order, with only these columns."""
         import pyarrow as pa
 
         batches = (
-            self._source.to_batches(columns=list(names), batch_size=PIECE_ROWS, **_frugal())
+            self.source.to_batches(columns=list(names), batch_size=PIECE_ROWS, **_frugal())
             if self._on_disk
-            else self._source.select(list(names)).to_batches(max_chunksize=PIECE_ROWS)
+            else self.source.select(list(names)).to_batches(max_chunksize=PIECE_ROWS)
         )
         for batch in batches:
             if len(batch):
@@ -83,7 +83,7 @@ class ColumnTable:
         from pandas import Series
         from pandas.core.util.hashing import hash_pandas_object
 
-        digest = hashlib.sha256(repr([(f.name, str(f.type)) for f in self._source.schema]).encode())
+        digest = hashlib.sha256(repr([(f.name, str(f.type)) for f in self.source.schema]).encode())
         for name in self.columns:
             hashed = hash_pandas_object(Series(self[name]), index=False)
             digest.update(hashed.to_numpy().tobytes())
@@ -107,7 +107,7 @@ def as_table(data: Any) -> Any:
     if from_package(data, "pyarrow") and hasattr(data, "count_rows"):
         return ColumnTable(data, data.count_rows(), on_disk=True)
     if is_hugging_face(data):
-        data = data.with_format("arrow")[:]
+        data = _with_class_names(data)
     if hasattr(data, "__arrow_c_stream__"):
         import pyarrow as pa
 
@@ -146,6 +146,22 @@ def is_hugging_face(data: Any) -> bool:
         " folder of Parquet files, and pass the folder.",
     )
     return True
+
+
+def _with_class_names(data: Any) -> Any:
+    """A Hugging Face data set as an Arrow table, with names in place of class numbers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = data.with_format("arrow")[:]
+    for place, (name, kind) in enumerate(data.features.items()):
+        names = getattr(kind, "names", None)
+        if names:
+            numbers = table.column(name).combine_chunks()
+            known = pc.if_else(pc.greater_equal(numbers, 0), numbers, None)  # type: ignore[attr-defined]
+            words = pa.DictionaryArray.from_arrays(known.cast(pa.int32()), names)
+            table = table.set_column(place, name, words)
+    return table
 
 
 # Parquet files: one, or a folder of them.

@@ -36,6 +36,7 @@ EXACT = 2**53  # from here on a floating-point number stands for several whole n
 WHOLE = re.compile(r"-?\d+\.0+")
 # deviations from the mean; values beyond are cut there, so that float32 cannot overflow
 FARTHEST = 1e6
+CHECKED_ROWS = 2**16  # rows that are checked at once
 
 
 class TableColumn(NamedTuple):
@@ -182,7 +183,7 @@ class TableColumn(NamedTuple):
             codes = np.asarray(categorical.codes)
             used, inverse = np.unique(codes, return_inverse=True)
             # a missing value has the code -1, which is the place of None
-            every = np.append(np.asarray(categorical.categories, dtype=object), [None])
+            every = np.array([*categorical.categories, None], dtype=object)
             return TableColumn(self.what, every[used]), inverse
         if not _is_pandas(values) and values.dtype.kind in "iufbUS":
             values, inverse = np.unique(values, return_inverse=True)
@@ -290,6 +291,38 @@ def as_pandas(table: Any) -> Any:
     """A table of another library, such as Polars, as a pandas table; other objects unchanged."""
     convert = getattr(table, "to_pandas", None)
     return table if convert is None or _is_pandas(table) else convert()
+
+
+def as_features(x: Any, *, exact: bool = False) -> np.ndarray:
+    """Features as an array [rows, ...] of finite numbers; floats and tables become float32.
+
+    With `exact`, whole numbers stay whole numbers in tables, too: they are numbers of tokens. The
+    result is a copy, unless `x` is a memory-mapped file that needs no conversion.
+    """
+    mapped, x = isinstance(x, np.memmap), np.asarray(x)
+    if x.ndim < 2:
+        raise ValueError(
+            f"x must have one row per example, [rows, features] or more axes, got shape {x.shape}."
+            " Try x.reshape(-1, 1)."
+        )
+    if x.dtype.kind not in "fiub":
+        raise TypeError(
+            f"x must hold numbers, got dtype {x.dtype}. Federation.from_frame turns a table's words"
+            " into numbers."
+        )
+    with np.errstate(over="ignore"):
+        numbers = (x.ndim == 2 and not exact) or x.dtype.kind == "f"
+        kind = np.int32 if exact and x.dtype.kind == "i" else x.dtype
+        x = x.astype(np.float32 if numbers else kind, copy=not mapped)
+    for start in range(0, len(x), CHECKED_ROWS):  # of large data, not all at once
+        broken = ~np.isfinite(x[start : start + CHECKED_ROWS]).all(axis=tuple(range(1, x.ndim)))
+        if broken.any():
+            raise ValueError(
+                f"Features must be finite in float32, but row {start + int(broken.argmax())}"
+                " (counting from 0) holds NaN, infinity or a huge number. Impute, scale or drop"
+                " these rows; Federation.from_frame does it for tables."
+            )
+    return x
 
 
 def check_table(frame: Any, names: Sequence[Any]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from evenly.data.arrow import ColumnTable, digest_of_folder, parquet_files, parquet_table
 from evenly.data.columns import ColumnChoice
 from evenly.data.encoding import whole_words
+from evenly.data.examples import split_anew
 from evenly.data.federation import FairnessChoice, Federation, Source
 from evenly.data.splits import SHARES, Ragged
 from evenly.datasets import DATASETS
@@ -113,13 +114,15 @@ TABLE = {
 }  # fmt: skip
 # a key of a plan's `data`: load no test rows, for a search that must not read them
 HIDE_TEST = "hide_test"
+# a key of the `data` of a federation in memory: split its rows anew for each seed
+SPLIT_ANEW = "split_anew"
 
 
 def load(data: dict[str, Any], split_seed: int, held: Any = None) -> Federation:
     """Return the federation that a plan's `data` describes, split with this seed.
 
     `held` is the table or the federation in memory, where `data` describes one. A federation keeps
-    its split.
+    its split, unless it was made of a data set without one.
     """
     if data.get(HIDE_TEST):
         shown = {key: value for key, value in data.items() if key != HIDE_TEST}
@@ -132,7 +135,8 @@ def load(data: dict[str, Any], split_seed: int, held: Any = None) -> Federation:
     if "path" in data or "frame" in data:
         return _from_table(data, split_seed, held)
     if "federation" in data:
-        return _in_memory(held)
+        federation = _in_memory(held)
+        return split_anew(federation, split_seed) if data.get(SPLIT_ANEW) else federation
     check_kinds(data, {"name": str})
     settings = {k: v for k, v in data.items() if k != "name"}
     name = data.get("name", "")
