@@ -24,7 +24,7 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from evenly.flower import wire
-from evenly.flower.clients import request as requests
+from evenly.flower.clients import review as reviewing
 from evenly.flower.clients.egress import (
     FAILED,
     LEFT,
@@ -35,7 +35,7 @@ from evenly.flower.clients.egress import (
     tables_that_left,
 )
 from evenly.flower.clients.policy import Policy, PolicyError, read_policy
-from evenly.flower.clients.request import FEW, Refusal, Request
+from evenly.flower.clients.review import FEW, Refusal, Request
 from evenly.flower.clients.rows import ClientData, RowOutcomes
 
 LOG = logging.getLogger("flwr")
@@ -116,10 +116,10 @@ def _guarded(
     policy: Policy, log: EgressLog, message: Message, context: Context, call_next: ClientAppCallable
 ) -> Message:
     """Review, answer, release; a refusal leaves the node's state as it was."""
-    gate = Gate(policy, log, requests.read_request(message, context))
+    gate = Gate(policy, log, reviewing.read_request(message, context))
     before, token = dict(context.state), _GATE.set(gate)
     try:
-        requests.review(policy, log.entries, gate.request, message)
+        reviewing.review(policy, log.entries, gate.request, message)
         reply = call_next(message, context)
         release(gate, reply)
         return reply
