@@ -6,7 +6,17 @@ from evenly.auditing.estimates import Estimate
 from evenly.auditing.views import AGAINST, ClientView, GroupView
 from evenly.auditing.within import GapOrigin
 from evenly.metrics.statistics import LEAST_CLIENTS
-from evenly.report.html import Column, Entry, Html, details, element, grid, join, nonbreaking
+from evenly.report.html import (
+    Column,
+    Entry,
+    Html,
+    details,
+    element,
+    grid,
+    join,
+    nonbreaking,
+    sentence_case,
+)
 
 MOST_PARTS = 100  # clients in the table of parts, the largest first
 HOW = (
@@ -28,7 +38,12 @@ def origin_parts(view: GroupView, clients: ClientView | None) -> list[Html]:
         Column("Between clients", "fraction"),
     ]
     rows = [
-        [AGAINST[metric].title, _number(origin.gap), _cell(origin.within), _cell(origin.between)]
+        [
+            sentence_case(AGAINST[metric].title),
+            _number(origin.gap),
+            _cell(origin.within),
+            _cell(origin.between),
+        ]
         for metric, origin in view.origins.items()
     ]
     name = view.names[view.unprivileged or 0]
