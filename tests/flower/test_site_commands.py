@@ -36,11 +36,10 @@ def test_the_log_is_printed_in_words(tmp_path: Path):
 
 def test_a_changed_log_is_told_and_stops_the_client(tmp_path: Path):
     site = Site(LARGE, tmp_path, AGREED)
-    site.ask("train", linear())
     log = tmp_path / "egress.jsonl"
-    log.write_text(log.read_text().replace('"num-examples": 66', '"num-examples": 67'))
-    site.ask("train", linear(), 2)
-    log.write_text(log.read_text() + "{}\n")
+    for number in (1, 2):
+        site.ask("train", linear(), number)
+    log.write_text(log.read_text().replace('"num-examples": 66', '"num-examples": 67', 1))
     assert "line 2: the log was changed or is damaged" in evenly("egress", str(log), code=2)
     assert site.ask("train", linear(), 3) == {}
     assert "egress log cannot be written" in site.said

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from evenly.cli.terminal import plain_console
-from evenly.records import require
 
 
 def egress(
@@ -80,7 +79,7 @@ def node(
 
     files = {"--ca": ca, "--key": key, "--trusted-entities": trusted_entities}
     for option, path in files.items():
-        require(path.is_file(), f"{option} must be a file, and {path} is none.")
+        _require(path.is_file(), f"{option} must be a file, and {path} is none.")
     _check_trusted(trusted_entities)
     command = [
         program("flower-supernode"),
@@ -107,7 +106,7 @@ def _node_config(config: str, policy: Path) -> str:
     from evenly.flower.clients.policy import read_policy
 
     read_policy(policy)
-    require(
+    _require(
         "policy" not in config,
         "Give the policy as --policy, and not in --config, so that it is checked.",
     )
@@ -118,8 +117,13 @@ def _check_trusted(path: Path) -> None:
     """Refuse a list that trusts nobody: Flower would then run every app."""
     text = path.read_text()
     keys = [line for line in text.splitlines() if "ssh-ed25519" in line and "fpk_" in line]
-    require(
+    _require(
         bool(keys),
         f"{path} names nobody, and Flower runs every app then. It needs a line for each person who"
         " may sign apps: fpk_...: 'ssh-ed25519 AAAA...'.",
     )
+
+
+def _require(holds: bool, words: str) -> None:
+    if not holds:  # evenly.records has the same, and imports JAX
+        raise ValueError(words)
