@@ -22,12 +22,14 @@ def list_all(plugin: Plugins = None) -> None:
     from evenly.parts.optimisers import optimiser_parts
     from evenly.parts.sampling import SAMPLINGS
     from evenly.parts.work import PREPARES
+    from evenly.privacy import PRIVACIES
 
     console = styled_console()
     console.print(methods_table())
     parts = {
         "sampling": SAMPLINGS,
         "before the first round": PREPARES,
+        "privacy": PRIVACIES,
         "server and local optimisers": optimiser_parts(),
         "models": ALL_MODELS,
         "data sets": [*DATASETS, "any .csv or .parquet file"],
