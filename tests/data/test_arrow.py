@@ -168,7 +168,9 @@ def test_a_plan_knows_the_content_of_a_folder(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     assert is_table("people")
     data = table_source("people", **ROLES)
-    assert_same(load(data, 5), Federation.from_frame(people(), **ROLES, seed=5))
+    sides = dict(data["unprivileged"])  # of the split with seed 0
+    whole = Federation.from_frame(people(), **ROLES, seed=5, unprivileged=sides)
+    assert_same(load(data, 5), whole)
     pq.write_table(as_arrow(), folder / "part-3.parquet")
     with pytest.raises(ValueError, match="has changed"):
         load(data, 5)

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 import evenly
 from evenly import Federation
+from evenly.api.settings import plan_comparison
 from evenly.experiment.execute import setting_of
 
 ROWS = 120
@@ -102,14 +103,13 @@ def test_a_central_test_set_belongs_to_no_client():
 
 
 def test_a_comparison_splits_a_data_set_anew_for_each_seed():
-    settings: dict[str, Any] = {"client": CLIENT, "sensitive": 2, "rounds": 2, "progress": False}
-    both = evenly.compare(tensors(), "fedavg", seeds=[0, 3], **settings)
-    assert both.plan is not None
+    settings: dict[str, Any] = {"client": CLIENT, "sensitive": 2, "rounds": 2}
+    plan = plan_comparison(tensors(), "fedavg", {**settings, "seeds": [0, 3]})
     for seed in (0, 3):
         alone = Federation.from_dataset(tensors(), client=CLIENT, sensitive=2, seed=seed)
-        assert_same_rows(setting_of(both.plan, seed).federation, alone)
+        assert_same_rows(setting_of(plan, seed).federation, alone)
     one = evenly.compare(by_hand(), "fedavg", seeds=[0], rounds=2, progress=False)
-    first = evenly.compare(tensors(), "fedavg", seeds=[0], **settings)
+    first = evenly.compare(tensors(), "fedavg", seeds=[0], progress=False, **settings)
     assert first.table()["average"].tolist() == one.table()["average"].tolist()
 
 
@@ -183,14 +183,10 @@ def test_plain_columns_of_hugging_face_are_a_table():
 
 def test_pictures_and_tokens_of_hugging_face_are_arrays():
     library = hub()
-    pictures = [np.full((4, 4), i, np.uint8) for i in range(30)]
-    columns = {
-        "image": pictures,
-        "label": [i % 3 for i in range(30)],
-        "site": [i // 10 for i in range(30)],
-    }
-    pytest.importorskip("PIL", reason="pictures are decoded by Pillow")
-    whole = library.Dataset.from_dict(columns).cast_column("image", library.Image())
+    pictures = pytest.importorskip("PIL.Image", reason="pictures are decoded by Pillow")
+    columns = {"label": [i % 3 for i in range(30)], "site": [i // 10 for i in range(30)]}
+    shown = [pictures.fromarray(np.full((4, 4), i, np.uint8)) for i in range(30)]
+    whole = library.Dataset.from_dict({**columns, "image": shown})
     federation = Federation.from_dataset(whole, client="site")
     assert (federation.x.dtype, federation.x.shape) == (np.uint8, (30, 4, 4))
     assert federation.x[9, 0, 0] == 9
@@ -214,7 +210,7 @@ def test_partitions_of_flwr_datasets_are_clients():
     natural = library.NaturalIdPartitioner(partition_by="site")
     natural.dataset = rows_of_hub()
     by_site = Federation.from_dataset(natural, drop=["site"])
-    alike = Federation.from_dataset(rows_of_hub().sort("site"), client="site")
+    alike = Federation.from_dataset(rows_of_hub(), client="site")
     assert_same_rows(by_site, alike)
     assert by_site.names == ("north", "south", "west")
     parts = library.DirichletPartitioner(num_partitions=4, partition_by="label", alpha=1.0)
