@@ -55,8 +55,8 @@ def new(
 
         if data.is_dir():
             raise ValueError(
-                f"{str(data)!r} is a folder. The table of a new app is one .csv or .parquet file, as"
-                " every site has one."
+                f"{str(data)!r} is a folder. The table of a new app is one .csv or .parquet file,"
+                " because every site has one."
             )
         source = table_source(str(data), **columns._asdict())
         roles = {name: source[name] for name in ("client", "label", "sensitive")}

@@ -15,7 +15,7 @@ row, and one column at a time.
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,17 @@ def as_table(data: Any) -> Any:
         table = pa.table(data)
         return ColumnTable(table, len(table), on_disk=False)
     return as_pandas(data)
+
+
+def joined_tables(tables: Mapping[str, ColumnTable], column: str) -> ColumnTable:
+    """Tables one after another, with a column that holds the name of each."""
+    import pyarrow as pa
+
+    parts = [table.source for table in tables.values()]
+    every = pa.concat_tables([part.cast(parts[0].schema) for part in parts])
+    owner = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+    names = pa.DictionaryArray.from_arrays(owner, list(tables))
+    return ColumnTable(every.append_column(column, names), len(every), on_disk=False)
 
 
 def is_frame(data: Any) -> bool:

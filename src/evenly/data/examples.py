@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.data.arrow import ColumnTable, as_table, from_package, is_hugging_face
+from evenly.data.arrow import (
+    ColumnTable,
+    as_table,
+    from_package,
+    is_hugging_face,
+    joined_tables,
+)
 from evenly.data.columns import ColumnChoice
 from evenly.data.encoding import TableColumn, as_features
 from evenly.data.federation import FairnessChoice, Federation, Sides, Source, federation_of
@@ -106,14 +112,9 @@ def table_of(data: Any, roles: ExampleRoles) -> tuple[ColumnTable, str] | None:
     if parts is None:
         return (as_table(data), roles.client) if isinstance(roles.client, str) else None
     _refuse_client(roles)
-    import pyarrow as pa
-
-    tables = [as_table(own).source for own in parts.values()]
-    owner = np.repeat(np.arange(len(parts)), [len(table) for table in tables]).astype(np.int32)
-    every = pa.concat_tables([table.cast(tables[0].schema) for table in tables])
-    name = CLIENT if CLIENT not in every.column_names else f"({CLIENT})"
-    clients = pa.DictionaryArray.from_arrays(owner, list(parts))
-    return as_table(every.append_column(name, clients)), name
+    tables = {name: as_table(own) for name, own in parts.items()}
+    name = CLIENT if CLIENT not in first.column_names else f"({CLIENT})"
+    return joined_tables(tables, name), name
 
 
 def federation_of_examples(
