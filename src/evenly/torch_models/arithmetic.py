@@ -163,7 +163,9 @@ def vector_norm(
     sizes, axes = jnp.abs(x if dtype is None else x.astype(dtype_of(dtype))), _axes(dim)
     if ord == jnp.inf:
         return sizes.max(axes, keepdims=keepdim)
-    return (sizes**ord).sum(axes, keepdims=keepdim) ** (1 / ord)
+    total = (sizes**ord).sum(axes, keepdims=keepdim)
+    # PyTorch's gradient of a vector of zeros is zero, not 0 / 0.
+    return jnp.where(total == 0, 0, jnp.where(total == 0, 1, total) ** (1 / ord))
 
 
 def with_place(choose: Callable[..., Array]) -> Callable[..., tuple[Array, Array]]:
@@ -183,7 +185,7 @@ def place_of(choose: Callable[..., Array]) -> Callable[..., Array]:
 
 def topk(x: Array, k: int, dim: int = -1, largest: bool = True, *_: Any) -> tuple[Array, Array]:
     moved = jnp.moveaxis(x, dim, -1)
-    _, places = lax.top_k(lax.stop_gradient(moved if largest else -moved), k)
+    places = lax.top_k(lax.stop_gradient(moved if largest else -moved), k)[1]
     values = jnp.take_along_axis(moved, places, axis=-1)
     return jnp.moveaxis(values, -1, dim), jnp.moveaxis(places, -1, dim)
 
