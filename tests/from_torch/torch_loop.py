@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from evenly.data.federation import Shard
 from evenly.torch_models.graph import evaluate
 from evenly.torch_models.module_task import TorchTrainingModel, values_of
-from evenly.torch_models.values import Draws
+from evenly.torch_models.values import StepDraws
 
 
-class RecordedDraws(Draws):
+class RecordedDraws(StepDraws):
     """Random numbers that are kept, to give them to PyTorch."""
 
     def __init__(self, key: Any) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from evenly.torch_models.operations import OPERATIONS
-from evenly.torch_models.values import Draws, Image, Operation, StepSettings, channels_first
+from evenly.torch_models.values import Image, Operation, StepDraws, StepSettings, channels_first
 from evenly.types import Array
 
 
@@ -82,7 +82,7 @@ def evaluate(
     values: Mapping[str, Array],
     *inputs: Array,
     mask: Array | None = None,
-    draws: Draws | None = None,
+    draws: StepDraws | None = None,
     direct: bool = False,
 ) -> tuple[Any, dict[str, Array]]:
     """The output of a graph, and the new values of the buffers that it changes.

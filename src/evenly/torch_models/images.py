@@ -188,9 +188,12 @@ def _margins(pixels: Array, size: Any, stride: Any, padding: Any, ceil: bool) ->
 
 
 def max_pool_images(
-    x: Any, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    x: Any, size: Any, stride: Any = (), padding: Any = 0, *rest: Any
 ) -> tuple[Image, None]:
-    """The largest value of each window, and no places."""
+    """The largest value of each window, and no places; `rest` is the dilation, and whether a last
+    window may reach beyond the padding.
+    """
+    dilation, ceil = rest[0] if rest else 1, bool(rest[1:] and rest[1])
     pixels, size = as_image(x).pixels, _pair(size)
     stride, padding, dilation = _pair(stride or size), _pair(padding), _pair(dilation)
     if size == stride == (2, 2) and padding == (0, 0) and dilation == (1, 1) and not ceil:

@@ -19,7 +19,7 @@ from evenly.models.layers import by_size
 from evenly.records import record, static
 from evenly.torch_models.graph import Graph, evaluate
 from evenly.torch_models.objectives import Objective
-from evenly.torch_models.values import Draws
+from evenly.torch_models.values import StepDraws
 from evenly.trees import Stateful
 from evenly.types import Array, Key, Tree
 
@@ -28,7 +28,7 @@ MOST_WIDTH = 2**13
 _BUILDING = threading.Lock()  # PyTorch's random numbers belong to the process
 
 
-class Entry(NamedTuple):
+class StateEntry(NamedTuple):
     """An entry of a state dict."""
 
     key: str
@@ -42,7 +42,7 @@ class Origin(NamedTuple):
     title: str  # name of its class
     row: tuple[int, ...]  # shape of an example
     dtype: str  # of the features
-    entries: tuple[Entry, ...]
+    entries: tuple[StateEntry, ...]
     orders: Mapping[str, Sequence[int]]  # axes of parameters that are stored in another order
     # builds the module anew; None: the module is given with its weights
     build: Callable[[], Any] | None
@@ -132,7 +132,7 @@ class Translated:
 
         values = {**self.constants, **values_of(model)}
 
-        def tensor(entry: Entry) -> Any:
+        def tensor(entry: StateEntry) -> Any:
             value = np.asarray(values[entry.name])
             order = self.origin.orders.get(entry.name)
             value = value if order is None else np.transpose(value, np.argsort(order))
@@ -179,7 +179,9 @@ class TorchTrainingModel(Translated):
         """Loss of each row in training, and the new state of the model."""
         values = {**self.constants, **values_of(model)}
         rows = features(shard.x, self.origin)
-        outputs, changed = evaluate(self.training, values, rows, mask=shard.mask, draws=Draws(key))
+        outputs, changed = evaluate(
+            self.training, values, rows, mask=shard.mask, draws=StepDraws(key)
+        )
         losses = self.objective.rows(outputs, shard.y)
         if not isinstance(model, Stateful):
             return losses, ()

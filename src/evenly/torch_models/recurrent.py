@@ -18,7 +18,7 @@ from evenly.types import Array
 States = tuple[Array, ...]  # of one layer and direction: output, and the cell of an LSTM
 
 
-class Cell(NamedTuple):
+class RecurrentCell(NamedTuple):
     """A kind of recurrent layer."""
 
     gates: int
@@ -41,10 +41,10 @@ def _gru_step(states: States, entering: Array, recurrent: Array) -> States:
     return ((1 - kept) * candidate + kept * states[0],)
 
 
-LSTM = Cell(4, _lstm_step)
-GRU = Cell(3, _gru_step)
-TANH = Cell(1, lambda states, entering, recurrent: (jnp.tanh(entering + recurrent),))
-RELU = Cell(1, lambda states, entering, recurrent: (jax.nn.relu(entering + recurrent),))
+LSTM = RecurrentCell(4, _lstm_step)
+GRU = RecurrentCell(3, _gru_step)
+TANH = RecurrentCell(1, lambda states, entering, recurrent: (jnp.tanh(entering + recurrent),))
+RELU = RecurrentCell(1, lambda states, entering, recurrent: (jax.nn.relu(entering + recurrent),))
 
 
 class Weights(NamedTuple):
@@ -57,7 +57,7 @@ class Weights(NamedTuple):
     projection: Array | None = None  # [outputs, hidden], of an LSTM whose outputs are projected
 
 
-def _scan(cell: Cell, x: Array, weights: Weights, states: States, *, back: bool) -> Any:
+def _scan(cell: RecurrentCell, x: Array, weights: Weights, states: States, *, back: bool) -> Any:
     """All outputs of a layer, and its last states: [length, n, inputs] -> [length, n, outputs]."""
     length, n, inputs = x.shape
     # of all steps in one product
@@ -78,7 +78,12 @@ def _scan(cell: Cell, x: Array, weights: Weights, states: States, *, back: bool)
 
 
 def _layers(
-    cell: Cell, step: StepSettings, x: Array, states: States, weights: Sequence[Array], *rest: Any
+    cell: RecurrentCell,
+    step: StepSettings,
+    x: Array,
+    states: States,
+    weights: Sequence[Array],
+    *rest: Any,
 ) -> tuple[Array, ...]:
     """Outputs of the last layer and the last states of all layers.
 

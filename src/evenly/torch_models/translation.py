@@ -13,8 +13,8 @@ from torch import nn
 from evenly.outside import shortened
 from evenly.torch_models.graph import Graph
 from evenly.torch_models.module_task import (
-    Entry,
     Origin,
+    StateEntry,
     TorchModel,
     TorchTrainingModel,
     Translated,
@@ -76,7 +76,7 @@ def from_torch(
         >>> from torch import nn
         >>> network = nn.Sequential(nn.Linear(60, 16), nn.Dropout(0.1), nn.Linear(16, 10))
         >>> task = evenly.from_torch(network, torch.zeros(2, 60))
-        >>> federation = evenly.synthetic(clients=5)
+        >>> federation = evenly.synthetic(clients=20)
         >>> (trace,) = evenly.train(task, federation, "fedavg", rounds=2)
         >>> keys = network.load_state_dict(task.to_torch(trace.model))
         >>> keys
@@ -176,7 +176,7 @@ def _task(
     orders = stored_orders(graphs, {name: value.ndim for name, value in trained.items()})
     evaluation, training = (with_stored(graph, orders) for graph in graphs)
     entries = tuple(
-        Entry(key, names.get(key, key), name_of(value.dtype))
+        StateEntry(key, names.get(key, key), name_of(value.dtype))
         for key, value in module.state_dict().items()
     )
     objective = objective_of(loss, _outputs(module, rows))

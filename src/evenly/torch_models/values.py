@@ -42,7 +42,7 @@ def as_image(value: Any) -> Image:
     return value if isinstance(value, Image) else Image(jnp.transpose(value, (0, 2, 3, 1)))
 
 
-class Draws:
+class StepDraws:
     """Random numbers of one step. Each call folds the number of the calls before it into the key of
     the step, so that no two operations share their numbers.
     """
@@ -71,11 +71,11 @@ class StepSettings(NamedTuple):
     """The step that an operation is part of."""
 
     mask: Array | None = None  # [n] 1 for rows, 0 for padding
-    draws: Draws | None = None
+    draws: StepDraws | None = None
     direct: bool = False  # whether to use the device's own convolution
 
     @property
-    def random(self) -> Draws:
+    def random(self) -> StepDraws:
         """The source of random numbers."""
         if self.draws is None:
             raise ValueError("There are no random numbers outside of training.")
