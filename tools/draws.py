@@ -54,7 +54,7 @@ def draws_record(comparison: Comparison, paper: Paper, draws: int) -> Stored:
             {"label": label, "values": [_losses(comparison, label, draws, d) for d in range(draws)]}
             for label in comparison.labels
         ],
-        "typical": typical_draw(figures),
+        "typical": typical_draw(headline_figures({"figures": figures})),
     }
 
 
@@ -94,10 +94,10 @@ def _losses(comparison: Comparison, label: str, draws: int, draw: int) -> list[f
 
 
 def typical_draw(figures: Sequence[Stored]) -> int:
-    """Return the draw whose headline figures are closest to the medians over draws, in units of
+    """Return the draw whose figures are closest to the medians over draws, in units of
     each figure's deviation.
     """
-    own = np.array([one["values"] for one in figures if one["metric"] in HEADLINE])
+    own = np.array([one["values"] for one in figures])
     deviation = own.std(1, keepdims=True)
     distance = (own - np.median(own, axis=1, keepdims=True)) / np.where(deviation, deviation, 1)
     return int((distance**2).sum(0).argmin())
@@ -189,8 +189,12 @@ def main_split(draws: Stored) -> str:
 
 
 def headline_figures(draws: Stored) -> list[Stored]:
-    """Return the figures of the headline metrics, method by method."""
-    return [one for one in _sorted(draws["figures"]) if one["metric"] in HEADLINE]
+    """Return the figures of the headline metrics, method by method. The average over clients counts
+    only where the paper has none over rows.
+    """
+    found = [one for one in _sorted(draws["figures"]) if one["metric"] in HEADLINE]
+    by_rows = any(one["metric"] == "average" for one in found)
+    return [one for one in found if not (by_rows and one["metric"] == "average_devices")]
 
 
 def changes_table(draws: Stored) -> str:
@@ -237,7 +241,7 @@ def draws_chart(stored: Stored) -> str:
 
 
 def _panel(rows: list[Stored], title: str, *, first: bool) -> Any:
-    look = series(["a draw", "the paper"], 2, shown=first)
+    look = series(["a draw", "the paper"], 2)
     axis = alt.Axis(grid=True, labelLimit=320, labels=first)
     base = alt.Chart(values(rows)).encode(
         x=alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
@@ -246,4 +250,5 @@ def _panel(rows: list[Stored], title: str, *, first: bool) -> Any:
     )
     size = alt.condition("datum.series == 'the paper'", alt.value(110), alt.value(45))
     marks = base.mark_point(filled=True, opacity=0.85).encode(size=size)
-    return marks.properties(width=190, height=150, title=heading(title, 12))
+    height = 30 + 36 * len({row["method"] for row in rows})
+    return marks.properties(width=190, height=height, title=heading(title, 12))

@@ -73,7 +73,6 @@ def test_the_typical_draw_is_closest_to_the_medians():
     figures = [
         {"metric": "average", "values": [70.0, 80.0, 81.0, 95.0, 50.0]},
         {"metric": "variance", "values": [900.0, 500.0, 510.0, 400.0, 2000.0]},
-        {"metric": "angle", "values": [0.0, 9.0, 9.0, 9.0, 9.0]},  # no headline
     ]
     assert draws.typical_draw(figures) == 1
 
