@@ -10,11 +10,12 @@ import pytest
 
 from evenly.models import ResNet
 from evenly.models.layers import pool_overlapping
+from evenly.models.pretrained import read_state
 
 torch = pytest.importorskip("torch")
 
 SMALL: dict[str, Any] = {"classes": 4, "shape": (16, 16, 3), "width": 4, "blocks": (1, 1)}
-CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+CLOSE: Any = {"rtol": 1e-4, "atol": 1e-4}
 
 
 def state(seed: int = 0, classes: int = 4) -> dict[str, Any]:
@@ -123,6 +124,25 @@ def test_files_that_are_missing_or_something_else_are_refused(tmp_path):
     (tmp_path / "text.pth").write_text("not a state dict")
     with pytest.raises(ValueError, match="could not be read as a state dict"):
         ResNet(weights=str(tmp_path / "text.pth")).init(jax.random.key(0))
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path):
+    class Harmful:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "touched",)
+
+    torch.save({"conv1.weight": Harmful()}, tmp_path / "harmful.pth")
+    with pytest.raises(ValueError, match="is not part of a state dict"):
+        ResNet(weights=str(tmp_path / "harmful.pth")).init(jax.random.key(0))
+    assert not (tmp_path / "touched").exists()
+
+
+def test_views_of_tensors_are_read_as_they_are(tmp_path):
+    whole = torch.arange(24.0).reshape(4, 6)
+    given = {"a": whole.T, "b": whole[1:3, ::2], "c": whole.half(), "d": torch.tensor(7)}
+    found = read_state(saved(tmp_path, given))
+    for name, value in given.items():
+        np.testing.assert_array_equal(found[name], value)
 
 
 def test_kaiming_draws_filters_by_their_outputs():

@@ -6,9 +6,12 @@ normalisation become those of the group normalisation in its place, and its runn
 left out. So the features are a start to train from, not the network that was trained.
 """
 
-from collections.abc import Iterator, Mapping
+import io
+import pickle
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +19,8 @@ from evenly.records import require
 from evenly.types import Tree
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+# storages of tensors that a state dict holds
+KINDS = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2", "LongStorage": "<i8"}
 # how torchvision calls the parts of a block
 PARTS = {
     "first": ("conv1", "bn1"),
@@ -24,11 +29,56 @@ PARTS = {
 }
 
 
+class _Storage(NamedTuple):
+    """Where the numbers of a tensor are in a file."""
+
+    dtype: str
+    name: str
+
+
+class _StateReader(pickle.Unpickler):
+    """Reads the index of a file of PyTorch: names, shapes and places of tensors.
+
+    Only what an index of tensors needs can be created, so that a file can run no code.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, folder: str) -> None:
+        super().__init__(io.BytesIO(archive.read(f"{folder}/data.pkl")))
+        self._archive, self._folder = archive, folder
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        if (module_name, global_name) == ("collections", "OrderedDict"):
+            return dict
+        if (module_name, global_name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return self._tensor
+        if module_name == "torch" and global_name in KINDS:
+            return KINDS[global_name]
+        raise pickle.UnpicklingError(f"{module_name}.{global_name} is not part of a state dict")
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        _, kind, name, *_ = pid
+        return _Storage(kind, name)
+
+    def _tensor(
+        self, storage: _Storage, offset: int, size: Sequence[int], stride: Sequence[int], *_: Any
+    ) -> np.ndarray:
+        values = np.frombuffer(
+            self._archive.read(f"{self._folder}/data/{storage.name}"), storage.dtype
+        )
+        steps = [step * values.itemsize for step in stride]
+        last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        if min(offset, *stride, 0) < 0 or last >= len(values) > 0:
+            raise pickle.UnpicklingError("a tensor lies outside of its numbers")
+        return np.lib.stride_tricks.as_strided(values[offset:], size, steps).copy()
+
+
 def read_state(path: str) -> dict[str, np.ndarray]:
-    """Read a state dict, a file of PyTorch or an .npz with the same names.
+    """Read a state dict: a file of PyTorch 1.6 or later, or an .npz with the same names.
+
+    PyTorch is not needed.
 
     Raises:
-        ValueError: If the file is missing or is neither, or if PyTorch is needed and not installed.
+        ValueError: If the file is missing or is neither.
     """
     require(
         Path(path).is_file(),
@@ -39,19 +89,14 @@ def read_state(path: str) -> dict[str, np.ndarray]:
         if path.endswith(".npz"):
             with np.load(path, allow_pickle=False) as stored:
                 return {name: stored[name] for name in stored.files}
-        import torch
-
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        return {name: value.numpy() for name, value in state.items()}
-    except ImportError:
+        with zipfile.ZipFile(path) as archive:
+            folder = next(one for one in archive.namelist() if one.endswith("/data.pkl"))
+            state = _StateReader(archive, folder.removesuffix("/data.pkl")).load()
+        return {str(name): np.asarray(value) for name, value in state.items()}
+    except Exception as error:  # a damaged pickle raises errors of any kind
         raise ValueError(
-            f"resnet: reading {path!r} needs PyTorch, which is not installed. Install torch, or"
-            " save the state dict as .npz with the same names."
-        ) from None
-    except Exception as error:  # torch raises errors of many kinds for files that are not its own
-        raise ValueError(
-            f"resnet: {path!r} could not be read as a state dict of PyTorch or as .npz:"
-            f" {str(error).partition(chr(10))[0]}"
+            f"resnet: {path!r} could not be read as a state dict of PyTorch 1.6 or later, or as"
+            f" .npz: {str(error).partition(chr(10))[0] or type(error).__name__}."
         ) from None
 
 
