@@ -122,7 +122,7 @@ def test_with_reuse_images_are_distinct_within_a_group_only(toy):
     federation = fair_mnist_rotate(**settings, reuse=True)
     group = np.asarray(federation.client_group)
     for g in range(2):
-        rows = np.concatenate([federation.train.of(k) for k in np.flatnonzero(group == g)])
+        rows = np.concatenate([federation.train.of(int(k)) for k in np.flatnonzero(group == g)])
         pictures = {federation.x[row].tobytes() for row in rows}
         assert len(pictures) == 30, "distinct within the group"
     everyone = {federation.x[row].tobytes() for k in range(4) for row in federation.train.of(k)}
