@@ -193,14 +193,14 @@ def test_mapped_features_are_streamed(tmp_path: Path, monkeypatch: pytest.Monkey
     """The benchmark with fewer rows, whose features are still large enough to be mapped."""
     benchmark = Path(__file__).parents[2] / "benchmarks" / "parquet_folder.py"
     out = tmp_path / "out.json"
-    options = ["--rows", "1200000", "--clients", "50", "--rounds", "1", "--json", str(out)]
+    options = ["--rows", "700000", "--clients", "50", "--rounds", "1", "--json", str(out)]
     ended = subprocess.run(
         [sys.executable, str(benchmark), *options], capture_output=True, text=True, timeout=500
     )
     assert ended.returncode == 0, ended.stderr
     found = json.loads(out.read_text())["lines"]["folder"]
     assert found["mapped"]
-    assert (found["rows"], found["clients"]) == (1_200_000, 50)
+    assert (found["rows"], found["clients"]) == (700_000, 50)
     assert found["features"] == 26
     assert found["peak_megabytes"] < 2048
 
