@@ -35,6 +35,7 @@ from evenly.parts.work import (
     penalty_gradient,
     summed_loss,
 )
+from evenly.randomness import visit_key
 from evenly.records import leaf, record, replace, require, static
 from evenly.types import Algorithm, Task, Tree, Work
 
@@ -70,6 +71,16 @@ class SignalNoise:
         """
         bound = self.loss_bound if name in LOSSES else 1.0
         return self.noise * bound * np.sqrt(released)
+
+
+def signal_key(seed: Any, number: Any, client: Any, place: int) -> Any:
+    """Key of the noise in a client's signal of round `number`; `place` is that of its name among
+    the noised ones. `seed` is that of the batches, as numbers.
+    """
+    key = visit_key(seed, number, client)
+    return jax.random.fold_in(
+        jax.random.wrap_key_data(key, impl="threefry2x32"), SIGNAL_KEYS + place
+    )
 
 
 def noised_signals(needs: frozenset[str]) -> tuple[str, ...]:

@@ -16,12 +16,11 @@ import jax.numpy as jnp
 
 from evenly.parts.row_privacy import (
     ONCE,
-    SIGNAL_KEYS,
     PrivateTraining,
     SignalNoise,
     noised_signals,
+    signal_key,
 )
-from evenly.randomness import visit_key
 from evenly.simulate.layout import RunParts, Shape
 from evenly.types import Array, Signals, Tree, Work
 
@@ -92,7 +91,7 @@ def release(cohort: Any, i: int, signals: Signals, axes: Any) -> tuple[Signals, 
         value = getattr(signals, name)
         if getattr(axes, name) is None:
             value = jnp.repeat(value[..., None], runs.stop - runs.start, -1)
-        keys = _keys(cohort, SIGNAL_KEYS + j, 0 if name in ONCE else number)
+        keys = _keys(cohort, j, 0 if name in ONCE else number)
         draw = jax.vmap(lambda key, own: jax.random.normal(key, own.shape[:-1]))(keys, value)
         scale = noise.deviation(name, len(names))
         if name == "loss" and cohort.inputs.task.reduction == "mean":
@@ -115,14 +114,10 @@ def release(cohort: Any, i: int, signals: Signals, axes: Any) -> tuple[Signals, 
     return signals._replace(**sent), axes._replace(**dict.fromkeys(names, -1)), after
 
 
-def _keys(cohort: Any, purpose: int, number: Any) -> Array:
+def _keys(cohort: Any, place: int, number: Any) -> Array:
     """A key for each slot of the cohort. All runs share its random numbers."""
-
-    def one(client: Array) -> Array:
-        key = visit_key(cohort.block.seed, number, client)
-        return jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), purpose)
-
-    return jax.vmap(one)(cohort.block.cohort[cohort.t])
+    clients = cohort.block.cohort[cohort.t]
+    return jax.vmap(lambda client: signal_key(cohort.block.seed, number, client, place))(clients)
 
 
 def _along(condition: Array, values: Array) -> Array:
