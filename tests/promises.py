@@ -16,6 +16,7 @@ from evenly.metrics import EVERY_METRIC
 from evenly.parts.optimisers import optimiser_parts
 from evenly.parts.sampling import SAMPLINGS
 from evenly.parts.work import PREPARES
+from evenly.privacy import PRIVACIES
 from tests.report.invented import comparison
 
 PROMISED = Path(__file__).with_name("promised.json")
@@ -24,7 +25,7 @@ PUBLIC = ("evenly", *(f"evenly.{one}" for one in ("types", "models", "metrics", 
 
 def present() -> dict[str, list[str]]:
     """The names of this version, by what they are names of."""
-    parts: dict[str, Any] = {**SAMPLINGS, **PREPARES}
+    parts: dict[str, Any] = {**SAMPLINGS, **PREPARES, **PRIVACIES}
     found = {f"names in {one}": importlib.import_module(one).__all__ for one in PUBLIC}
     found |= {f"settings of {name}": list(method.settings) for name, method in METHODS.items()}
     found |= {

@@ -21,11 +21,12 @@ from evenly.metrics import EVERY_METRIC
 from evenly.parts.optimisers import optimiser_parts
 from evenly.parts.sampling import SAMPLINGS
 from evenly.parts.work import PREPARES
+from evenly.privacy import PRIVACIES
 
 ROOT = Path(__file__).parents[1]
 KINDS = {
     "method": METHODS,
-    "part": [*SAMPLINGS, *PREPARES],
+    "part": [*SAMPLINGS, *PREPARES, *PRIVACIES],
     "optimiser": optimiser_parts(),
     "model": ALL_MODELS,
     "data set": DATASETS,

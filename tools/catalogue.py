@@ -20,6 +20,7 @@ from evenly.notation import parse
 from evenly.parts.optimisers import OPTIMISERS
 from evenly.parts.sampling import SAMPLINGS, Full
 from evenly.parts.work import PREPARES
+from evenly.privacy import PRIVACIES
 from evenly.types import Algorithm, RowRule, Select
 from tools import formulas
 from tools.markdown import listed, table, wrapped
@@ -137,6 +138,9 @@ def methods_part() -> str:
     prepares = [
         [f"`{name}`", first_sentence(kind), settings(kind)] for name, kind in PREPARES.items()
     ]
+    privacies = [
+        [f"`{name}`", first_sentence(kind), settings(kind)] for name, kind in PRIVACIES.items()
+    ]
     sides = {True: "server", False: "server, local"}
     optimisers = [
         [f"`{n}`", sides[one.server_only], one.doc, options(one.settings)]
@@ -150,6 +154,8 @@ def methods_part() -> str:
             table(["name", "clients of a round", "settings (default)"], samplings),
             "## Row weights, computed before the first round: `+name`",
             table(["name", "what it does", "settings (default)"], prepares),
+            "## Differential privacy: `+name`",
+            table(["name", "what it does", "settings (default)"], privacies),
             "## Optimisers: `+server-name` or `+local-name`",
             OPTIMISING,
             table(["name", "for", "what it is", "settings (default)"], optimisers),

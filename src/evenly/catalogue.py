@@ -26,6 +26,7 @@ from evenly.notation import unknown
 from evenly.parts.optimisers import OPTIMISERS, Optimiser, optimiser_parts
 from evenly.parts.sampling import SAMPLINGS, Full
 from evenly.parts.work import PREPARES
+from evenly.privacy import PRIVACIES
 from evenly.registry import description
 from evenly.report.trust_sections import WORDS
 from evenly.types import Algorithm, Select
@@ -149,7 +150,7 @@ def _kinds() -> dict[str, Kind]:
     models = {**TASKS, "lenet-no-bias": TASKS["lenet"]}
     return {
         "method": (METHODS, lambda name: _method(METHODS[name])),
-        "part": (SAMPLINGS | PREPARES, _part),
+        "part": (SAMPLINGS | PREPARES | PRIVACIES, _part),
         "optimiser": (optimiser_parts(), _optimiser),
         "model": (models, lambda name: [_sentences(description(models[name]))]),
         "data set": (DATASETS, lambda name: _dataset(DATASETS[name])),
@@ -172,7 +173,7 @@ def _method(method: Method) -> list[RenderableType]:
 
 
 def _part(name: str) -> list[RenderableType]:
-    part = (SAMPLINGS | PREPARES)[name]
+    part = (SAMPLINGS | PREPARES | PRIVACIES)[name]
     settings = [(setting, str(setting.default)) for setting in settings_of(part, "select")]
     shown: list[RenderableType] = [_sentences(description(part))]
     shown += [_settings(f"settings of {name}", settings)]

@@ -459,7 +459,7 @@ class Select(Protocol):
         ...
 
     def slots(self, census: Census) -> int:
-        """Number of clients in a round."""
+        """Number of clients in a round; the largest where it varies."""
         ...
 
     def init(self, census: Census) -> Any:
@@ -467,7 +467,8 @@ class Select(Protocol):
         ...
 
     def __call__(self, state: Any, generator: np.random.Generator) -> tuple[np.ndarray, Any]:
-        """Numbers of the clients of a round [slots], and the next state.
+        """Numbers of the clients of a round, and the next state: as many as there are slots, or
+        fewer where the number varies.
 
         The generator is seeded with the round, so no draw depends on earlier draws.
         """
@@ -521,6 +522,7 @@ class Algorithm:
         prepare: Weights of training rows, computed before the first round; None gives all rows the
             weight 1.
         network: Transformation of the task before training; None leaves it as it is.
+        privacy: Differential privacy (`evenly.privacy.Privacy`); None promises nothing.
         label: Name in results; the notation where the algorithm was built from one.
 
     Raises:
@@ -539,6 +541,7 @@ class Algorithm:
     server: Server | None = None
     prepare: Prepare | None = static(default=None)
     network: Network | None = static(default=None)
+    privacy: Any = static(default=None)
     label: str = static(default="")
 
     def task(self, task: Task, seeds: "Seeds") -> Task:

@@ -40,6 +40,7 @@ from evenly.parts.optimisers import OptimisedServer, Optimiser, optimiser_parts
 from evenly.parts.ranking_work import EdgePopup
 from evenly.parts.sampling import SAMPLINGS
 from evenly.parts.work import PREPARES, LocalTraining, PersonalTraining, TrainingAlone
+from evenly.privacy.request import PRIVACIES
 from evenly.records import is_number, replace
 from evenly.registry import add
 from evenly.types import Algorithm, Select
@@ -90,7 +91,13 @@ class Variant(NamedTuple):
 
 def register(method: Method, *, replace: bool = False) -> None:
     """Add a method to the registry; `evenly.register` is the public function."""
-    add("method", METHODS, method, taken={**METHODS, **SAMPLINGS, **PREPARES}, replace=replace)
+    add(
+        "method",
+        METHODS,
+        method,
+        taken={**METHODS, **SAMPLINGS, **PREPARES, **PRIVACIES},
+        replace=replace,
+    )
 
 
 def algorithm(text: str, **common: Any) -> Algorithm:
@@ -209,15 +216,18 @@ def _assemble(
     method: Method, composition: Composition, shared: dict[str, Any], select: Select | None
 ) -> Algorithm:
     head, *rest = composition
-    server, local, prepare = None, None, None
+    server, local, prepare, privacy = None, None, None, None
     for part in rest:
         kind, _, name = part.name.partition("-")
         if part.name in SAMPLINGS:
             select = build_part(SAMPLINGS[part.name], part)
         elif part.name in PREPARES:
             prepare = build_part(PREPARES[part.name], part)
+        elif part.name in PRIVACIES:
+            privacy = build_part(PRIVACIES[part.name], part)
         elif part.name not in optimiser_parts():
-            raise unknown("part", part.name, [*SAMPLINGS, *PREPARES, *optimiser_parts()])
+            known = [*SAMPLINGS, *PREPARES, *PRIVACIES, *optimiser_parts()]
+            raise unknown("part", part.name, known)
         elif kind == "server":
             server = OptimisedServer(optimiser=_optimiser(name, part.settings))
         else:
@@ -231,6 +241,7 @@ def _assemble(
         prepare=prepare,
         label=show(composition),
     )
+    built = replace(built, privacy=privacy)
     if local is None:
         return built
     if not isinstance(built.work, LocalTraining | PersonalTraining | TrainingAlone):

@@ -11,20 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from evenly.cli.options import TableColumns, refuse_without_table
-from evenly.cli.terminal import Commands, plain_console, this_command
+from evenly.cli.terminal import Commands, plain_console, styled_console, this_command
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
     from evenly.flower.deploy.loopback import App, Loopback, Process, RunProgress
 
 app = Commands("Real federations with Flower: apps, trials, certificates, keys.")
@@ -215,7 +209,7 @@ def _logs(results: Path) -> Path:
 
 
 @contextmanager
-def _resumable(console: Console, results: Path) -> Iterator[None]:
+def _resumable(console: "Console", results: Path) -> Iterator[None]:
     """Print how to resume after a Ctrl-C."""
     try:
         yield
@@ -251,7 +245,7 @@ def _show_results(results: Path) -> None:
     from evenly.cli.terminal_tables import opening_of, results_table, warnings_of
     from evenly.experiment.reopen import open_results
 
-    console = Console()
+    console = styled_console()
     try:
         comparison = open_results(results)
     except ValueError as error:  # no client has evaluated the model
@@ -261,8 +255,18 @@ def _show_results(results: Path) -> None:
         console.print(part)
 
 
-def _run(console: Console, loopback: "Loopback", flower_app: "App", config: dict[str, Any]) -> None:
+def _run(
+    console: "Console", loopback: "Loopback", flower_app: "App", config: dict[str, Any]
+) -> None:
     """Start the SuperLink, the SuperNodes and the app, show its rounds, and stop everything."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     from evenly.flower.deploy.loopback import ProcessError
 
     columns = (
@@ -291,7 +295,7 @@ def _run(console: Console, loopback: "Loopback", flower_app: "App", config: dict
             )
 
 
-def _start_nodes(bar: Progress, task: TaskID, loopback: "Loopback", flower_app: "App") -> None:
+def _start_nodes(bar: "Progress", task: "TaskID", loopback: "Loopback", flower_app: "App") -> None:
     for number, (name, node_config) in enumerate(flower_app.nodes.items()):
         bar.update(
             task, description="starting SuperNodes", completed=number, total=len(flower_app.nodes)
@@ -302,7 +306,7 @@ def _start_nodes(bar: Progress, task: TaskID, loopback: "Loopback", flower_app: 
 
 
 def _follow_run(
-    bar: Progress, loopback: "Loopback", flower_app: "App", config: dict[str, Any]
+    bar: "Progress", loopback: "Loopback", flower_app: "App", config: dict[str, Any]
 ) -> "Process":
     """Run the app to its end. Show its rounds, and warn about SuperNodes that end."""
     from evenly.flower.deploy.loopback import follow
@@ -338,7 +342,7 @@ def _follow_run(
 
 
 @contextmanager
-def _stopping_task(bar: Progress) -> Iterator[None]:
+def _stopping_task(bar: "Progress") -> Iterator[None]:
     """Show at the end that processes are being stopped, which takes seconds."""
     try:
         yield

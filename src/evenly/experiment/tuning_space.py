@@ -22,6 +22,7 @@ from evenly.metrics import EVERY_METRIC
 from evenly.notation import Composition, Part, Value, parse, parse_list, parse_one, show, unknown
 from evenly.parts.sampling import SAMPLINGS
 from evenly.parts.work import PREPARES
+from evenly.privacy import PRIVACIES
 from evenly.records import require
 
 # The search space.
@@ -183,7 +184,7 @@ def _default(at: int, part: Part, key: str) -> Any:
     if at == 0:
         known = METHODS[part.name].settings if part.name in METHODS else {}
     else:
-        kind = {**SAMPLINGS, **PREPARES}.get(part.name)
+        kind = {**SAMPLINGS, **PREPARES, **PRIVACIES}.get(part.name)
         known = {s.name: s for s in settings_of(kind, "part")} if kind else {}
     if known and key not in known:
         raise ValueError(f"{part.name}: {unknown('setting', key, known)}")

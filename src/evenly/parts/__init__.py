@@ -5,7 +5,17 @@ by their name in the notation.
 (['fraction', 'full', 'parity', 'uniform', 'weighted'], ['reweigh'])
 """
 
-from evenly.parts.sampling import SAMPLINGS, Fraction, Full, Parity, Uniform, Weighted
+from evenly.parts.sampling import SAMPLINGS, Fraction, Full, Parity, Poisson, Uniform, Weighted
 from evenly.parts.work import PREPARES, Reweigh
 
-__all__ = ["PREPARES", "SAMPLINGS", "Fraction", "Full", "Parity", "Reweigh", "Uniform", "Weighted"]
+__all__ = [
+    "PREPARES",
+    "SAMPLINGS",
+    "Fraction",
+    "Full",
+    "Parity",
+    "Poisson",
+    "Reweigh",
+    "Uniform",
+    "Weighted",
+]

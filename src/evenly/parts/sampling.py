@@ -196,6 +196,73 @@ def _highest(score: np.ndarray, lots: np.ndarray, slots: int) -> np.ndarray:
     return np.concatenate([above, equal[np.argsort(lots[equal])]])
 
 
+# Each client on its own.
+
+
+@record
+class Poisson:
+    """Sample each client on its own with the same probability, so that the number of clients in a
+    round varies.
+
+    Whether one client takes part does not depend on the others, which makes it the sampling that
+    differential privacy gains from. A round in which nobody takes part happens. A cohort has room
+    for more clients than practically ever take part; should a draw exceed it, clients of that draw
+    are left out at random.
+
+    Args:
+        rate: Probability of each client to take part in a round, above 0 and at most 1.
+
+    Raises:
+        ValueError: If the rate is not legal.
+
+    Example:
+        >>> import evenly
+        >>> census = evenly.synthetic(clients=200).census()
+        >>> sampling = Poisson(rate=0.1)
+        >>> state, draws = sampling.init(census), np.random.default_rng(0)
+        >>> [len(sampling(state, draws)[0]) for _ in range(4)]
+        [21, 21, 12, 16]
+    """
+
+    rate: float = static(
+        default=0.1, above=0, most=1, doc="probability of each client to take part in a round"
+    )
+    by_size: bool = static(default=False)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
+    def slots(self, census: Census) -> int:
+        """Room for the largest cohort: a draw exceeds it with a probability below 1e-12."""
+        return poisson_slots(len(census.examples), self.rate)
+
+    def init(self, census: Census) -> tuple[int, int]:
+        return len(census.examples), self.slots(census)
+
+    def __call__(
+        self, state: tuple[int, int], generator: np.random.Generator
+    ) -> tuple[np.ndarray, Any]:
+        registered, slots = state
+        drawn = np.flatnonzero(generator.random(registered) < self.rate)
+        if len(drawn) > slots:
+            drawn = np.sort(generator.choice(drawn, slots, replace=False))
+        return drawn, state
+
+
+RARELY = 1e-12  # how often a Poisson draw exceeds its slots
+
+
+def poisson_slots(registered: int, rate: float) -> int:
+    """The number of clients that a Poisson draw exceeds with a probability below `RARELY`."""
+    from scipy.special import bdtrc  # here, because few runs need it
+
+    if rate == 1:
+        return registered
+    most = np.arange(registered + 1)
+    return max(1, int(np.argmax(bdtrc(most, registered, rate) < RARELY)))
+
+
 # A fixed number of clients, all equally likely.
 
 
@@ -351,7 +418,9 @@ class CohortDraws:
         self._next: tuple[int, Any] = 0, select.init(census)  # round, state
 
     def cohort(self, t: int) -> np.ndarray:
-        """The clients of round t, from 0, one for each slot. int32 [K]"""
+        """The clients of round t, from 0, one for each slot; fewer where the number of clients
+        varies. int32 [K]
+        """
         at, state = self._next if self._next[0] <= t else (0, self._select.init(self._census))
         for earlier in range(at, t):
             _, state = self._select(state, self._cohorts.at(earlier))
@@ -364,7 +433,7 @@ class CohortDraws:
         return self._chances.at(t).random(2).astype(np.float32)
 
 
-__all__ = ["SAMPLINGS", "Fraction", "Full", "Parity", "Uniform", "Weighted"]
+__all__ = ["SAMPLINGS", "Fraction", "Full", "Parity", "Poisson", "Uniform", "Weighted"]
 
 SAMPLINGS: dict[str, type[Select]] = {
     "full": Full,
@@ -372,6 +441,7 @@ SAMPLINGS: dict[str, type[Select]] = {
     "weighted": Weighted,
     "fraction": Fraction,
     "parity": Parity,
+    "poisson": Poisson,
 }
 """Samplings by their name in the notation, such as `fedavg+uniform(clients=10)`.
 

@@ -167,6 +167,10 @@ def simulate(
     ]
     for algorithm in algorithms:
         refuse_without_validation(algorithm, federation)
+        if algorithm.privacy is not None:
+            raise ValueError(
+                f"{algorithm.label}: training with unit={algorithm.privacy.unit} is not built yet."
+            )
     # a run that was joined with others on a GPU may resume here
     if len(companions(algorithms, task, join=True)) != 1:
         raise ValueError(

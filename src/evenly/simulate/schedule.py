@@ -77,7 +77,8 @@ class Cohorts(NamedTuple):
 
     cohort: np.ndarray  # int32 [rounds, K]
     returned: np.ndarray  # bool [rounds, K]
-    # bool [rounds, K, selects] which samplings drew the client; None: there is one sampling only
+    # bool [rounds, K, selects] which samplings drew the client; None: there is one, and it fills
+    # all slots
     samplings: np.ndarray | None
 
 
@@ -220,7 +221,7 @@ class Planner:
             {t: cohort for t, cohort in of.items() if t >= start} for of in self._upcoming
         ]
         draws = [[self._draw(i, t) for t in range(start, stop)] for i in range(len(self._selects))]
-        if len(draws) == 1:
+        if len(draws) == 1 and all(len(cohort) == self.slots for cohort in draws[0]):
             return np.array(draws[0], np.int32).reshape(stop - start, self.slots), None
         return self._union(draws)
 
@@ -257,6 +258,7 @@ class Planner:
     ) -> Block:
         """The rounds start..stop, padded to `rounds` and `steps`."""
         cohort, returned, samplings = self.cohorts(start, stop)
+        samplings = samplings if len(self._selects) > 1 else None
         source, position, train, padding = None, cohort, self._train, self._padding
         if self._load_block:
             source = self._load_block(cohort)

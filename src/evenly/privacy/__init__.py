@@ -1,0 +1,13 @@
+"""Differential privacy: what is promised, the gate that bounds what a client can move, and the
+account.
+
+    request     the part `+dp(...)` of the notation
+    accounting  epsilon of rounds with noise, and the noise for an epsilon
+    claims      which sampling supports which claim, and what is refused
+    gate        bounds and noise of a round; `evenly.round` is the only caller
+"""
+
+from evenly.privacy.accounting import Releases, epsilon_of, noise_for
+from evenly.privacy.request import PRIVACIES, Privacy
+
+__all__ = ["PRIVACIES", "Privacy", "Releases", "epsilon_of", "noise_for"]

@@ -1,0 +1,92 @@
+"""The part `+dp(...)` of the notation: whose data are protected, how strictly, and within which
+bounds.
+"""
+
+from evenly.records import leaf, record, require, static
+
+UNITS = ("client", "row")
+ADAPTIVE = "adaptive"
+
+
+@record
+class Privacy:
+    """Train with differential privacy.
+
+    With `unit=client` the server bounds what each client can move in a round and adds noise to the
+    sums, so that the models reveal little about whether any one client took part. With `unit=row`
+    each client makes what it sends private for its own rows. Give either `epsilon`, from which the
+    noise follows, or `noise_multiplier`.
+
+    Args:
+        unit: What is protected: a whole client, or one row.
+        epsilon: The most that all rounds together may reveal; smaller is stricter.
+        delta: Probability with which the promise may fail. By default at most 1e-5.
+        noise_multiplier: Standard deviation of the noise, as a multiple of what one unit can move.
+        clip: Largest length of a client's update, or `adaptive`, which follows the lengths of all.
+        weight: Largest weight of a client, as a multiple of an average client's.
+        unclipped: Share of the updates that an adaptive clip leaves whole.
+        first_clip: Where an adaptive clip starts.
+        forced: Whether to train although too few clients take part for a useful model.
+
+    Raises:
+        ValueError: If a setting is not legal, or neither epsilon nor noise_multiplier is given.
+
+    Example:
+        >>> Privacy(epsilon=8).clip, Privacy(noise_multiplier=1, clip=0.5).clip
+        ('adaptive', 0.5)
+    """
+
+    unit: str = static(
+        default="client", choices=UNITS, doc="what is protected: a whole 'client' or a 'row'"
+    )
+    epsilon: float | None = leaf(
+        default=None, above=0, doc="the most that all rounds together may reveal"
+    )
+    delta: float | None = leaf(
+        default=None,
+        above=0,
+        below=1,
+        doc="probability with which the promise may fail; by default at most 1e-5",
+    )
+    noise_multiplier: float | None = leaf(
+        default=None,
+        least=0,
+        doc="noise as a multiple of what one unit can move; by default it follows from epsilon",
+    )
+    clip: float | str = leaf(
+        default=ADAPTIVE, above=0, doc="largest length of a client's update, or 'adaptive'"
+    )
+    weight: float = leaf(
+        default=3.0, above=0, doc="largest weight of a client, in multiples of an average client's"
+    )
+    unclipped: float = leaf(
+        default=0.8, above=0, below=1, doc="share of the updates that an adaptive clip leaves whole"
+    )
+    first_clip: float = leaf(default=0.1, above=0, doc="where an adaptive clip starts")
+    forced: bool = static(
+        default=False, doc="whether to train although too few clients take part in a round"
+    )
+
+    def __post_init__(self) -> None:
+        require(
+            self.epsilon is not None or self.noise_multiplier is not None,
+            "give epsilon, such as epsilon=8, or noise_multiplier.",
+        )
+        require(
+            not isinstance(self.clip, str) or self.clip == ADAPTIVE,
+            f"clip must be a number above 0 or 'adaptive', got {self.clip!r}.",
+        )
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the clip follows the lengths of the updates."""
+        return self.clip == ADAPTIVE
+
+
+PRIVACIES: dict[str, type[Privacy]] = {"dp": Privacy}
+"""Kinds of privacy by their name in the notation, such as `fedavg+dp(epsilon=8)`.
+
+Example:
+    >>> PRIVACIES["dp"](epsilon=8).unit
+    'client'
+"""
