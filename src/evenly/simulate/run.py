@@ -19,6 +19,7 @@ from evenly.models.layers import MOST_ROWS
 from evenly.models.task import skeleton
 from evenly.parts.row_privacy import PrivateTraining
 from evenly.parts.sampling import Full
+from evenly.privacy.row_account import calibrated
 from evenly.records import replace
 from evenly.round import Memory, form_of_own
 from evenly.simulate import program, releases
@@ -165,9 +166,10 @@ def simulate(
         else fit_to_data(one, census, client_group)
         for one in algorithms
     ]
+    algorithms = [calibrated(one, rounds) for one in algorithms]
     for algorithm in algorithms:
         refuse_without_validation(algorithm, federation)
-        if algorithm.privacy is not None:
+        if algorithm.privacy is not None and algorithm.privacy.unit != "row":
             raise ValueError(
                 f"{algorithm.label}: training with unit={algorithm.privacy.unit} is not built yet."
             )
