@@ -167,6 +167,8 @@ def content_of(message: Message, most: int | None = None) -> RecordDict:
     error = message.error
     if error.code == UNREADABLE:
         raise ReplyError(printable(str(error.reason)) or "sent a reply that cannot be read", ERROR)
+    if error.code == wire.REFUSED:
+        raise ReplyError(f"refused: {printable(str(error.reason)).rstrip('.')}", ERROR)
     if error.code in WITHOUT_ANSWER:
         raise ReplyError(WITHOUT_ANSWER[error.code], SILENT)
     end = str(error.reason or "")[-MOST_READ:].removesuffix("'>")
