@@ -102,6 +102,20 @@ class PrivateTraining:
     noise_multiplier: float = leaf(default=1.0, least=0)
     signals: SignalNoise | None = None
     rate: float = static(default=0.01, above=0, most=1)
+    full: bool = static(default=False)  # whether it takes the place of a full gradient
+
+    def plain(self) -> Work:
+        """The work without privacy."""
+        own = self.training
+        if self.full:
+            return FullGradient(learning_rate=own.learning_rate)
+        if self.personal is None:
+            return own
+        pull = self.personal.mu
+        return PersonalTraining(
+            learning_rate=own.learning_rate, pull=0.0 if pull is None else pull, epochs=own.epochs,
+            optimiser=own.optimiser, options=own.options, max_steps=own.max_steps,
+        )  # fmt: skip
 
     @property
     def epochs(self) -> int:
@@ -286,6 +300,7 @@ def with_private_rows(
         noise_multiplier=noise_multiplier,
         rate=rate,
         signals=signals,
+        full=isinstance(algorithm.work, FullGradient),
     )
     prepare = (
         NoisedReweigh(reweigh=reweigh, noise=float(signals.noise))

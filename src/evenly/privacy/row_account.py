@@ -13,11 +13,13 @@ By default signals and counts get a tenth of the budget: a tenth of mu squared, 
 release of the sensitivity mu would have the whole epsilon and delta. Training gets the rest.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from evenly.notation import Part
 from evenly.parts.row_privacy import (
     ONCE,
     NoisedReweigh,
@@ -35,7 +37,7 @@ from evenly.privacy.accounting import (
     joint,
     noise_for,
 )
-from evenly.privacy.request import Privacy
+from evenly.privacy.request import PRIVACIES, Privacy
 from evenly.randomness import poisson_steps
 from evenly.records import replace, require
 from evenly.types import Algorithm
@@ -75,6 +77,40 @@ def with_privacy(algorithm: Algorithm, privacy: Privacy | None) -> Algorithm:
     )
 
 
+def without_privacy(algorithm: Algorithm) -> Algorithm:
+    """The algorithm that `with_privacy` was given."""
+    work, prepare = algorithm.work, algorithm.prepare
+    return replace(
+        algorithm,
+        work=work.plain() if isinstance(work, PrivateTraining) else work,
+        prepare=prepare.reweigh if isinstance(prepare, NoisedReweigh) else prepare,
+        privacy=None,
+    )
+
+
+def privacy_part(algorithm: Algorithm) -> Part | None:
+    """The part of the notation that asks for the algorithm's privacy, with its calibrated noise;
+    None if it has none.
+    """
+    privacy, work = algorithm.privacy, algorithm.work
+    if privacy is None:
+        return None
+    name = next(name for name, kind in PRIVACIES.items() if kind is type(privacy))
+    defaults = {field.name: field.default for field in dataclasses.fields(privacy)}
+    settings = {
+        key: value
+        for key, default in defaults.items()
+        if (value := getattr(privacy, key)) != default
+    }
+    if isinstance(work, PrivateTraining) and math.isfinite(_number(work.noise_multiplier)):
+        assert work.signals is not None
+        settings |= {
+            "noise_multiplier": _number(work.noise_multiplier),
+            "signal_noise": _number(work.signals.noise),
+        }
+    return Part(name, settings)
+
+
 def row_releases(algorithm: Algorithm, rounds: int) -> tuple[int, int]:
     """Number of steps, and of releases of signals and counts, of a client that takes part in every
     round.
@@ -96,7 +132,7 @@ def calibrated(algorithm: Algorithm, rounds: int) -> Algorithm:
         ModuleNotFoundError: If noise must be calibrated and dp-accounting is not installed.
     """
     work = algorithm.work
-    if not isinstance(work, PrivateTraining) or not math.isinf(_number(work.noise_multiplier)):
+    if not isinstance(work, PrivateTraining) or is_calibrated(algorithm):
         return algorithm
     noise = row_noise(algorithm, rounds)
     assert work.signals is not None
@@ -106,6 +142,12 @@ def calibrated(algorithm: Algorithm, rounds: int) -> Algorithm:
     if isinstance(prepare, NoisedReweigh):
         prepare = replace(prepare, noise=noise.signal_noise)
     return replace(algorithm, work=work, prepare=prepare)
+
+
+def is_calibrated(algorithm: Algorithm) -> bool:
+    """Whether the noise of private rows is known."""
+    work = algorithm.work
+    return not isinstance(work, PrivateTraining) or math.isfinite(_number(work.noise_multiplier))
 
 
 def row_noise(algorithm: Algorithm, rounds: int) -> RowNoise:
