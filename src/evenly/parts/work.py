@@ -13,7 +13,7 @@ from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
 from evenly.models.task import TrainingTask
 from evenly.parts.optimisers import Factory, Optimiser
-from evenly.randomness import poisson_steps
+from evenly.randomness import poisson_room, poisson_steps
 from evenly.records import is_number, leaf, record, replace, static
 from evenly.types import Prepare, Task, Tree, Work
 
@@ -375,6 +375,12 @@ class TrainingAlone:
             learning_rate=self.learning_rate, epochs=self.epochs, batch_size=self.batch_size,
             optimiser=self.optimiser, options=self.options, max_steps=self.max_steps,
         )  # fmt: skip
+
+
+def batch_room(work: Work, rows: np.ndarray) -> int:
+    """Entries of a batch that hold any batch of clients with so many training rows each."""
+    rate = getattr(work, "rate", 0.0)
+    return poisson_room(int(rows.max(initial=0)), rate) if rate else work.batch_size
 
 
 def local_steps(work: Work, rows: np.ndarray) -> np.ndarray:

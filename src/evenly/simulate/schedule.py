@@ -13,7 +13,7 @@ from evenly import randomness
 from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.parts.sampling import CohortDraws
-from evenly.parts.work import local_steps
+from evenly.parts.work import batch_room, local_steps
 from evenly.randomness import Draws, key_data
 from evenly.simulate import layout
 from evenly.types import Seeds, Select, Work
@@ -149,9 +149,7 @@ class Planner:
             else selects[0].slots(census)
         )
         self._rate = getattr(work, "rate", 0.0)  # 0: rows are dealt to batches
-        largest = int(federation.train.counts.max(initial=0))
-        self.batch = randomness.poisson_room(largest, self._rate) if self._rate else work.batch_size
-        self.devices = devices
+        self.batch, self.devices = batch_room(work, federation.train.counts), devices
         self.lanes = 1 if lanes == 1 else lanes * devices  # of all devices
         self._train, self._padding, self._load_block = (
             federation.train,
@@ -374,8 +372,7 @@ class Planner:
 
     def _write_poisson(self, rows: np.ndarray, train: Ragged, visits: _Visits) -> None:
         """Write batches whose rows are drawn independently, those of `randomness.fill_poisson`."""
-        numbers = (numbers.tolist() for numbers in visits)
-        for t, client, begin, end, _, offset, size in zip(*numbers, strict=True):
+        for t, client, begin, end, _, offset, size in np.stack(visits, 1).tolist():
             own, draws = train.rows[offset : offset + size], self._shuffles.at(t, client)
             batches = rows[begin // self.batch : end // self.batch]
             randomness.fill_poisson(batches, own, self._rate, draws)
