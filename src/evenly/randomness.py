@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy import stats
+from scipy.special import betainc
 
 # Counter-based random draws on the host.
 #
@@ -87,7 +87,12 @@ def poisson_steps(rate: float, epochs: int, most: int = 0) -> int:
 @cache
 def poisson_room(rows: int, rate: float) -> int:
     """Entries that hold any batch of so many rows, but for a chance of OVERFLOW."""
-    return max(1, min(rows, int(stats.binom.isf(OVERFLOW, rows, rate))))
+    if rate >= 1:
+        return max(1, rows)
+    # chance of more than k rows, for every k: it falls
+    more = np.arange(rows, dtype=float)
+    fits = betainc(more + 1, rows - more, rate) <= OVERFLOW
+    return max(1, int(np.argmax(fits)) if fits.any() else rows)
 
 
 def fill_poisson(

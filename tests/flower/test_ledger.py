@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenly.flower.clients import ledger as ledgers
-from evenly.flower.clients.ledger import Budget, Ledger, Spent, SpentError, digest_of, merged
+from evenly.flower.clients.ledger import Budget, RowLedger, Spent, SpentError, digest_of, merged
 
 STEP = Spent(0.1, 1.0, 5)
 BUDGET = Budget(4.0, 1e-5)
@@ -31,21 +31,21 @@ class KilledError(BaseException):
 
 
 def test_a_release_is_written_before_it_is_made(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "a" / "ledger.json", count)
+    ledger = RowLedger(tmp_path / "a" / "ledger.json", count)
     seed = ledger.spend("train", "message 1", [STEP], BUDGET)
-    assert Ledger(tmp_path / "a" / "ledger.json", count).epsilon() == pytest.approx(0.5)
+    assert RowLedger(tmp_path / "a" / "ledger.json", count).epsilon() == pytest.approx(0.5)
     assert seed < 2**63
 
 
 def test_the_same_message_is_answered_from_the_same_seed_and_counted_once(tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
-    first = Ledger(path, count).spend("train", "message 1", [STEP], BUDGET)
-    again = Ledger(path, count).spend("train", "message 1", [STEP], BUDGET)
+    first = RowLedger(path, count).spend("train", "message 1", [STEP], BUDGET)
+    again = RowLedger(path, count).spend("train", "message 1", [STEP], BUDGET)
     assert first == again
-    assert Ledger(path, count).epsilon() == pytest.approx(0.5)
-    other = Ledger(path, count).spend("train", "message 2", [STEP], BUDGET)
+    assert RowLedger(path, count).epsilon() == pytest.approx(0.5)
+    other = RowLedger(path, count).spend("train", "message 2", [STEP], BUDGET)
     assert other != first
-    assert Ledger(path, count).epsilon() == pytest.approx(1.0)
+    assert RowLedger(path, count).epsilon() == pytest.approx(1.0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,8 +68,8 @@ def test_wherever_it_is_killed_nothing_is_forgotten_or_counted_twice(
             if death == "after":
                 patch.setattr(os, "fsync", _die_at_folder)
             with contextlib.suppress(KilledError):
-                Ledger(path, count).spend("train", digest, [STEP], Budget(100, 1e-5))
-        seed = Ledger(path, count).spend("train", digest, [STEP], Budget(100, 1e-5))
+                RowLedger(path, count).spend("train", digest, [STEP], Budget(100, 1e-5))
+        seed = RowLedger(path, count).spend("train", digest, [STEP], Budget(100, 1e-5))
         if digest == before:
             assert answered[-1] == (digest, seed)
         else:
@@ -77,7 +77,7 @@ def test_wherever_it_is_killed_nothing_is_forgotten_or_counted_twice(
         before = digest
     assert len({seed for _, seed in answered}) == len(answered)
     # a client that dies has at most counted what it then did not send: here it sends it afterwards
-    assert Ledger(path, count).epsilon() == pytest.approx(0.5 * len(answered))
+    assert RowLedger(path, count).epsilon() == pytest.approx(0.5 * len(answered))
 
 
 class _Dying:
@@ -95,7 +95,7 @@ def _die_at_folder(number: int) -> None:
 
 
 def test_it_refuses_when_spent_and_then_counts_nothing(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.json", count)
+    ledger = RowLedger(tmp_path / "ledger.json", count)
     for i in range(8):
         ledger.spend("train", f"message {i}", [STEP], BUDGET)
     before = (tmp_path / "ledger.json").read_text()
@@ -108,16 +108,16 @@ def test_it_refuses_when_spent_and_then_counts_nothing(tmp_path: Path) -> None:
 def test_a_server_cannot_raise_the_budget_and_the_owner_can(tmp_path: Path) -> None:
     path, generous = tmp_path / "ledger.json", Budget(1000, 1e-5)
     for i in range(8):
-        Ledger(path, count).spend("train", f"message {i}", [STEP], BUDGET)
+        RowLedger(path, count).spend("train", f"message {i}", [STEP], BUDGET)
     with pytest.raises(SpentError):
-        Ledger(path, count).spend("train", "message 8", [STEP], generous)
-    Ledger(path, count, limit=generous).spend("train", "message 8", [STEP], BUDGET)
-    assert Ledger(path, count).epsilon() == pytest.approx(4.5)
+        RowLedger(path, count).spend("train", "message 8", [STEP], generous)
+    RowLedger(path, count, limit=generous).spend("train", "message 8", [STEP], BUDGET)
+    assert RowLedger(path, count).epsilon() == pytest.approx(4.5)
 
 
 def test_without_a_budget_it_asks_for_one(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"how much this client may reveal.*epsilon=8\.0"):
-        Ledger(tmp_path / "ledger.json", count).spend("train", "message", [STEP], None)
+        RowLedger(tmp_path / "ledger.json", count).spend("train", "message", [STEP], None)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 1}', "\x00"])
@@ -125,13 +125,13 @@ def test_a_damaged_ledger_is_refused_and_left_as_it_is(tmp_path: Path, text: str
     path = tmp_path / "ledger.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"nobody knows what was spent\. Restore it"):
-        Ledger(path, count).spend("train", "message", [STEP], BUDGET)
+        RowLedger(path, count).spend("train", "message", [STEP], BUDGET)
     assert path.read_text() == text
 
 
 def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
-    Ledger(path, count).spend("train", "message", [STEP], BUDGET)
+    RowLedger(path, count).spend("train", "message", [STEP], BUDGET)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert json.loads(path.read_text())["spent"] == [[0.1, 1.0, 5]]
 

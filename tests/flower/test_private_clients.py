@@ -14,7 +14,7 @@ from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients import ledger as ledgers
 from evenly.flower.clients.jax import app
-from evenly.flower.clients.ledger import Ledger, SpentError
+from evenly.flower.clients.ledger import RowLedger, SpentError
 from evenly.flower.clients.private import whole_counts
 from evenly.flower.roster import notation_of
 from evenly.models import Softmax
@@ -76,7 +76,7 @@ def test_noise_is_secret_and_the_same_message_has_the_same_answer(
     answers = [room.ask(5, "train", first_model(task), told)[wire.ARRAYS] for _ in range(2)]
     np.testing.assert_array_equal(wire.read(answers[0]["w"]), wire.read(answers[1]["w"]))
     path = Path(str(room.contexts[5].node_config["ledger"]))
-    spent = Ledger(path, row_epsilon).epsilon()
+    spent = RowLedger(path, row_epsilon).epsilon()
     assert spent == pytest.approx(
         run_epsilon(algorithm(f"fedavg+dp(unit=row, {LOUD})"), 1), abs=1e-6
     )
@@ -93,7 +93,7 @@ def test_a_restarted_client_goes_on_counting(task: Softmax, room: Room) -> None:
         room.ask(5, "train", first_model(task), config(notation, t, 5))
     path = Path(str(room.contexts[5].node_config["ledger"]))
     expected = run_epsilon(algorithm(notation), 3)  # signals in rounds 1 and 3
-    assert Ledger(path, row_epsilon).epsilon() == pytest.approx(expected, abs=1e-6)
+    assert RowLedger(path, row_epsilon).epsilon() == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_client_stops_when_its_budget_is_spent(task: Softmax, room: Room) -> None:

@@ -216,9 +216,6 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
 
     def arrive(message: Message, context: Context, kind: str = "evaluate") -> Visit:
         visit = _visit(engine, message, own(context))
-        private.refuse_others(visit.config.algorithm, context)
-        if kind == "evaluate" or not private.protects(visit.config.algorithm):
-            return visit
         return _admitted(engine, visit, message, context, kind)
 
     @ready.query("census")
@@ -318,8 +315,13 @@ def _census(message: Message, client: ClientData, context: Context) -> RecordDic
 
 
 def _admitted(engine: Engine, visit: Visit, message: Message, context: Context, kind: str) -> Visit:
-    """The visit with secret random numbers, after what its answer reveals was counted."""
+    """The visit with secret random numbers where rows are private, after what its answer reveals
+    was counted.
+    """
     now = visit.config
+    private.refuse_others(now.algorithm, context)
+    if kind == "evaluate" or not private.protects(now.algorithm):
+        return visit
     require(
         engine.clips_rows,
         f"{now.algorithm.label}: gradients of single rows are clipped by JAX clients only"

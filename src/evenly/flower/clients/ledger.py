@@ -59,7 +59,7 @@ class SpentError(ValueError):
     """A release would reveal more than the client allows."""
 
 
-class Ledger:
+class RowLedger:
     """The ledger in a file.
 
     Args:

@@ -20,7 +20,7 @@ from flwr.app import ConfigRecord, Context
 
 from evenly.flower import wire
 from evenly.flower.clients import rows
-from evenly.flower.clients.ledger import Budget, Ledger, Spent, digest_of
+from evenly.flower.clients.ledger import Budget, RowLedger, Spent, digest_of
 from evenly.flower.clients.rows import ClientData, Look, Metrics, RowOutcomes
 from evenly.parts.row_privacy import (
     LOSSES,
@@ -67,7 +67,7 @@ def protects(algorithm: Algorithm) -> bool:
     return isinstance(algorithm.work, PrivateTraining)
 
 
-def ledger_of(context: Context) -> Ledger | None:
+def ledger_of(context: Context) -> RowLedger | None:
     """The ledger that the node's config names; None if it names none."""
     config = context.node_config
     if LEDGER not in config:
@@ -75,7 +75,7 @@ def ledger_of(context: Context) -> Ledger | None:
     limit = None
     if EPSILON in config:
         limit = Budget(float(config[EPSILON]), float(config.get(DELTA, USUAL_DELTA)))
-    return Ledger(Path(str(config[LEDGER])).expanduser(), row_epsilon, limit)
+    return RowLedger(Path(str(config[LEDGER])).expanduser(), row_epsilon, limit)
 
 
 def refuse_others(algorithm: Algorithm | None, context: Context) -> None:
