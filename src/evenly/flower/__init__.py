@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from evenly.flower.adapter import strategy as strategy
     from evenly.flower.caps import Caps as Caps
     from evenly.flower.roster import first_arrays as first_arrays
+    from evenly.flower.site_audit import audit as audit
 
 _HOME = {
     "Caps": "evenly.flower.caps",
+    "audit": "evenly.flower.site_audit",
     "first_arrays": "evenly.flower.roster",
     "strategy": "evenly.flower.adapter",
 }
