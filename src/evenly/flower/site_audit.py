@@ -8,17 +8,20 @@ answer with counts of their test rows by group, label and prediction, and with c
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
+from evenly.auditing.requirements import parse_requirement
 from evenly.auditing.result import Audit
 from evenly.auditing.site_tables import SiteCounts, audit_tables
 from evenly.data.sensitive import Attribute
 from evenly.experiment.deployment import Exclusion
 from evenly.flower import messages, wire
+from evenly.flower.final_model import final_arrays
 from evenly.flower.checks import SIGNALS, ReplyError, ReplySpec, read_or_left_out, replies_to
 from evenly.flower.replies import COMMON, CensusReply, content_of, no_answer, read_censuses
 from evenly.flower.roster import Roll, algorithm_of, notation_of, roll_of, wait_for_nodes
@@ -107,6 +110,43 @@ def audit(
         min_cell=min_cell, anonymous=anonymous, name=name,
     )  # fmt: skip
     return found._replace(notes=(*_absence(left_out, len(nodes), anonymous), *found.notes))
+
+
+def run_audit(grid: Grid, config: Mapping[str, Any], *, name: str = "federation") -> Path:
+    """Audit as the run config of an app says, and write the report into its `folder`.
+
+    Args:
+        grid: Flower's grid, in a ServerApp.
+        config: Entries `folder`, `method`, `seed`, `clients`, `least` and `timeout`, as for
+            training; `model`, the folder of the deployment whose final model is audited, or empty
+            for the predictions that sites have already; and `favourable`, `unprivileged` and
+            `require`, which may be empty. Several of the last two are separated by semicolons.
+        name: Name of the federation in the report.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: As :func:`audit`, or if a requirement cannot be read.
+    """
+    given = {key: str(config.get(key, "")) for key in ("model", "favourable", "require")}
+    required = tuple(filter(None, map(str.strip, given["require"].split(";"))))
+    for text in required:
+        parse_requirement(text)
+    sides = [part for part in str(config.get("unprivileged", "")).split(";") if part]
+    found = audit(
+        grid,
+        final_arrays(given["model"]) if given["model"] else None,
+        method=str(config["method"]),
+        seeds=Seeds.all(int(config["seed"])),
+        favourable=given["favourable"] or None,
+        unprivileged=dict(part.split("=", 1) for part in sides) if sides else None,
+        name=name,
+        min_available_nodes=int(config["clients"]),
+        timeout=float(config["timeout"]),
+    )
+    found = found._replace(required=required)
+    return found.write(str(config["folder"]))
 
 
 def _introduced(
