@@ -183,7 +183,9 @@ RATES = {
     "fpr": "False positive rate",
     "base_rate": "Labelled favourable",
 }
-# metrics with each group in turn as the unprivileged one
+# Metrics with each group in turn as the unprivileged one. A new one also needs an entry in NEEDS
+# and, if it is a difference of two rates, in DIFFERENCES. If it is to be tested for significance
+# and named in the summary, it needs entries in `significance` and `findings`.
 GAPS = ("spd", "eod", "aod", "acc_diff", "odds_diff")
 RANGES = (
     "spd_range",
