@@ -84,9 +84,9 @@ def final_arrays(folder: str | Path) -> ArrayRecord:
         folder: Folder of the deployment.
 
     Returns:
-        The arrays that clients were served last. ``to_torch_state_dict()`` turns them into the
-        state dict of a PyTorch module; `evenly.load(folder / "models" / "model.npz")` reads models
-        of evenly.
+        The arrays that clients were served last. After ``import torch``, their method
+        ``to_torch_state_dict()`` returns the state dict of a PyTorch module. Models of evenly are
+        also in ``models/model.npz``, which `evenly.load` reads.
 
     Raises:
         ValueError: If the folder holds no final model, or it is damaged.

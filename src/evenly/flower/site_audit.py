@@ -21,8 +21,8 @@ from evenly.auditing.site_tables import SiteCounts, audit_tables
 from evenly.data.sensitive import Attribute
 from evenly.experiment.deployment import Exclusion
 from evenly.flower import messages, wire
-from evenly.flower.final_model import final_arrays
 from evenly.flower.checks import SIGNALS, ReplyError, ReplySpec, read_or_left_out, replies_to
+from evenly.flower.final_model import final_arrays
 from evenly.flower.replies import COMMON, CensusReply, content_of, no_answer, read_censuses
 from evenly.flower.roster import Roll, algorithm_of, notation_of, roll_of, wait_for_nodes
 from evenly.metrics.score_cells import (
