@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from evenly import models as models
     from evenly import parts as parts
     from evenly import simulate as simulate
+    from evenly.algorithms import Method as Method
     from evenly.algorithms import algorithm as algorithm
     from evenly.algorithms import variants as variants
     from evenly.api.experiments import compare as compare
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from evenly.catalogue import cite as cite
     from evenly.catalogue import describe as describe
     from evenly.data.federation import Federation as Federation
+    from evenly.datasets import DatasetCard as DatasetCard
     from evenly.datasets import synthetic as synthetic
     from evenly.metrics import final_metrics as final_metrics
     from evenly.plugins import register as register
@@ -54,7 +56,8 @@ if TYPE_CHECKING:
 # Names are imported on first use: the command line must set XLA's flags before JAX is imported, and
 # --help must be fast.
 _HOME = {
-    "Algorithm": "evenly.types", "Federation": "evenly.data.federation", "Model": "evenly.saving",
+    "Algorithm": "evenly.types", "DatasetCard": "evenly.datasets",
+    "Federation": "evenly.data.federation", "Method": "evenly.algorithms", "Model": "evenly.saving",
     "Results": "evenly.api.results", "Seeds": "evenly.types",
     "StudyResults": "evenly.api.study_results", "Trace": "evenly.types",
     "TuningResults": "evenly.api.search", "algorithm": "evenly.algorithms",

@@ -240,7 +240,7 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
         >>> task = Logistic(features=2)
         >>> evenly.save(Model(task=task, params=params, labels=("no", "yes"), shape=(2,)), path)
         >>> evenly.load(path).task
-        Logistic(features=2, joint=True, reduction='mean')
+        Logistic(features=2, joint=True, reduction='mean', start='zero')
     """
     path = Path(path)
     header, leaves = _read(path)

@@ -1,5 +1,5 @@
 """`evenly flower`: write a Flower app, run it on this machine as a real federation, and create
-certificates and keys.
+certificates and keys. Commands for the operator of a site are in `evenly.cli.site_commands`.
 """
 
 import datetime
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from evenly.cli import site_commands
 from evenly.cli.audit_command import NOT_MET, Required
 from evenly.cli.options import Favourable, TableColumns, refuse_without_table
 from evenly.cli.terminal import Commands, plain_console, styled_console, this_command
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from evenly.flower.deploy.loopback import App, Loopback, Process, RunProgress
 
-app = Commands("Real federations with Flower: apps, trials, certificates, keys.")
+app = Commands("Real federations with Flower: apps, trials, sites, certificates, keys.")
 Method = Annotated[
     str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")
 ]
@@ -90,7 +91,18 @@ def new(
         )
     console, chosen = plain_console(), method or _default_words(sensitive)
     console.print("\n".join([*(f"Wrote {path}" for path in files), f"method: {chosen}", *facts]))
+    console.print(_policies(folder))
     console.print(f"Next: evenly flower up {folder}")
+
+
+def _policies(folder: Path) -> str:
+    """Return what the policies of an app's sites are."""
+    from evenly.flower.app import SITES
+    from evenly.flower.clients.policy import read_policy
+
+    least = [read_policy(path).least_cell for path in (folder / SITES).glob("*/policy.toml")]
+    few = f" ({least.count(1)} of them with counts from 1, for this trial)" if 1 in least else ""
+    return f"policies: {folder / SITES}/*/policy.toml, one for each of {len(least)} sites{few}"
 
 
 def _default_words(sensitive: list[str]) -> str:
@@ -347,6 +359,10 @@ def key(
     plain_console().print(
         f"Stays with the client: {pair.private}\nFor the SuperLink:     {pair.public}"
     )
+
+
+app.command()(site_commands.egress)
+app.command()(site_commands.node)
 
 
 def _run_config(

@@ -183,7 +183,7 @@ def sentences(entry: EgressEntry) -> list[str]:
     if entry.decision != LEFT:
         what = "refused" if entry.decision == REFUSED else "failed, and nothing left"
         return [f"{where}: {what}: {entry.kind}. {entry.words}"]
-    with_method = f" with {entry.method}" if entry.method else ""
+    with_method = f" with {entry.method}" if entry.method and entry.kind != "census" else ""
     did = PLAIN.get(entry.kind, entry.kind)
     return [
         f"{where}: this site {did}{with_method}. This left:",

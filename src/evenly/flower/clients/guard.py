@@ -211,7 +211,7 @@ def _check_counts(policy: Policy, numbers: dict[str, Any]) -> None:
         if name.endswith((wire.SHAPE, wire.CELL_LOSS)) or name == wire.COEFFICIENT:
             continue
         table = name + wire.SHAPE in numbers
-        if table or name.endswith(wire.EXAMPLES):
+        if table or name.endswith((wire.EXAMPLES, wire.UNPRIVILEGED)):
             cells = np.asarray(value, float)
             if (cells != np.floor(cells)).any() or (cells < 0).any():
                 raise Refusal(FEW, f"{name!r} holds a number that is no count.")
@@ -320,7 +320,8 @@ def inspect_rows(client: ClientData) -> None:
 
 
 def inspect_training(client: ClientData, row_weights: np.ndarray | None, batches: Any) -> None:
-    """Refuse to train on too few rows, or with row weights that leave too few.
+    """Refuse to train on too few rows, or with row weights that leave few of them or less than
+    half.
 
     Args:
         client: The rows that the client trains on.
@@ -343,12 +344,12 @@ def inspect_training(client: ClientData, row_weights: np.ndarray | None, batches
     weight = row_weights[rows.group, rows.y].astype(np.float64)
     whole = [own[own >= 0] for own in np.asarray(batches)]
     for own in (np.arange(rows.size), *(batch for batch in whole if len(batch) >= least)):
-        effective = effective_rows(weight[own])
-        if effective < least:
+        effective, needed = effective_rows(weight[own]), max(least, len(own) / 2)
+        if effective < needed:
             raise Refusal(
                 FEW,
-                f"With the server's row weights a step rests on {effective:.1f} rows, and"
-                f" least_batch is {least}.",
+                f"With the server's row weights a step rests on {effective:.1f} of {len(own)} rows,"
+                f" where half of them and least_batch = {least} are needed.",
             )
 
 

@@ -10,6 +10,7 @@ here, allows nothing.
 """
 
 import dataclasses
+import json
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -209,7 +210,7 @@ def policy_text(methods: tuple[str, ...], *, least: int = LEAST_CELL, why: str =
         >>> print(policy_text(("fedavg",)).splitlines()[0])
         # What this site lets its client answer. The site's operator owns this file.
     """
-    listed = ", ".join(f'"{method}"' for method in methods)
+    listed = ", ".join(map(json.dumps, methods))
     template = (files("evenly.flower") / "templates" / "policy.toml.txt").read_text()
     note = f"\n# {why}" if why else ""
     return Template(template).substitute(methods=listed, least=least, why=note)
