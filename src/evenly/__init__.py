@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from evenly.saving import save as save
     from evenly.simulate import companions as companions
     from evenly.simulate.train import train as train
+    from evenly.torch_models import from_torch as from_torch
     from evenly.types import Algorithm as Algorithm
     from evenly.types import Seeds as Seeds
     from evenly.types import Trace as Trace
@@ -64,7 +65,7 @@ _HOME = {
     "audit": "evenly.auditing", "cite": "evenly.catalogue", "companions": "evenly.simulate",
     "compare": "evenly.api.experiments", "describe": "evenly.catalogue",
     "final_metrics": "evenly.metrics",
-    "from_trace": "evenly.saving", "load": "evenly.saving",
+    "from_torch": "evenly.torch_models", "from_trace": "evenly.saving", "load": "evenly.saving",
     "load_results": "evenly.api.experiments", "register": "evenly.plugins",
     "reproduce": "evenly.api.experiments", "run": "evenly.api.experiments",
     "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train",

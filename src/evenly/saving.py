@@ -14,7 +14,7 @@ import numpy as np
 from evenly.archives import Archive, DamagedError, leaves_of, read_archive, write_archive
 from evenly.data.encoding import Categorical, Encoder, Numeric, as_pandas
 from evenly.data.federation import Federation, as_features
-from evenly.models import TASKS, Probabilistic, check_task
+from evenly.models import TASKS, Augmented, Probabilistic, check_task
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of, listed_names, shortened
 from evenly.parts.ranking import Supernetwork
@@ -109,6 +109,22 @@ class Model:
             )
         return np.asarray(self.task.probabilities(self.params, self._examples(rows)))
 
+    def to_torch(self) -> dict[str, Any]:
+        """Return the weights as a state dict of PyTorch, for a model of `evenly.from_torch`.
+
+        Returns:
+            Tensors by name: ``module.load_state_dict(model.to_torch())``.
+
+        Raises:
+            TypeError: If the model was not made of a PyTorch module.
+        """
+        if not hasattr(self.task, "to_torch"):
+            raise TypeError(
+                f"{type(self.task).__name__} was not made of a PyTorch module. Only models of"
+                " evenly.from_torch become state dicts; `params` has the arrays of any model."
+            )
+        return self.task.to_torch(self.params)  # pyright: ignore[reportAttributeAccessIssue]
+
     def _examples(self, rows: Any) -> Any:
         if getattr(rows, "columns", None) is not None:
             if self.encoder is None:
@@ -161,6 +177,7 @@ def from_trace(trace: Trace, task: Task, federation: Federation) -> Model:
     _check_leaves(
         _described(trace.model), _described(skeleton(task)), "The trace", type(task).__name__
     )
+    task = task.task if isinstance(task, Augmented) else task  # predictions see rows as they are
     ranked = isinstance(task, Supernetwork)
     return Model(
         task=task.inner if ranked else task,

@@ -134,7 +134,7 @@ TESTED: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 OPTIONAL = {  # distribution: what it enables, and how to install it
     "flwr": ("federations of real clients with Flower", "pip install 'evenly[flower]'"),
-    "torch": ("clients that train with PyTorch", "pip install 'evenly[torch]'"),
+    "torch": ("PyTorch modules in the simulator and in clients", "pip install 'evenly[torch]'"),
     "ray": ("spreading an experiment over machines", "pip install 'evenly[ray]'"),
     "tensorboardX": ("logging to TensorBoard", "pip install 'evenly[logging]'"),
     "mlflow-skinny": ("logging to MLflow", "pip install 'evenly[logging]'"),

@@ -1,9 +1,8 @@
 """Deployments with Flower: every method as a strategy, and clients for JAX, PyTorch and
 scikit-learn.
 
-from evenly.flower import strategy
-
-strategy("q-fedavg(q=1)").start(grid, initial_arrays, num_rounds=50)
+`strategy("q-fedavg(q=1)")` returns a strategy for the `ServerApp` of a Flower app. Its method
+`start` runs the rounds.
 
 Modules of the server, in the order in which a round passes through them:
 

@@ -25,6 +25,7 @@ CENSUS = "query.census"  # asked once, before the first round
 MEASURE = "query.measure"  # the first half of a two-phase round
 AUDIT = "query.audit"  # how a model, or the client's own predictions, serve its test rows
 REFUSED = 901  # code of the error with which a client's policy refuses, beside Flower's own
+REFUSES = "The policy of this site refuses the request: "  # how its reason begins
 
 # Records in a message; the first two can be renamed, as in Flower's own strategies.
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"

@@ -145,8 +145,7 @@ def _restore(context: Context, before: dict[str, Any]) -> None:
 
 
 def _refused(message: Message, reason: str) -> Message:
-    words = f"The policy of this site refuses the request: {reason}."
-    return Message(Error(wire.REFUSED, words), reply_to=message)
+    return Message(Error(wire.REFUSED, f"{wire.REFUSES}{reason}."), reply_to=message)
 
 
 # What a reply may hold.

@@ -119,7 +119,7 @@ def client_of(federation: Federation, number: int) -> ClientData:
         client_group=None
         if federation.client_group is None
         else int(federation.client_group[number]),
-        attributes=federation.attributes,
+        attributes=tuple(own._replace(unprivileged=0) for own in federation.attributes),
     )
 
 

@@ -366,9 +366,10 @@ class Loopback:
         return key
 
     def start_node(
-        self, name: str, key: NodeKey, config: Mapping[str, Any], *, ca: Path | None = None
-    ) -> Process:
-        """Start a SuperNode, without waiting for it."""
+        self, name: str, key: NodeKey, config: Mapping[str, Any], *, ca: Path | None = None,
+        trusted: Path | None = None,
+    ) -> Process:  # fmt: skip
+        """Start a SuperNode, without waiting for it. With `trusted`, it runs only signed apps."""
         (port,) = free_ports(1)
         given = " ".join(f"{field}={json.dumps(value)}" for field, value in config.items())
         command = [
@@ -382,6 +383,7 @@ class Loopback:
             f"--port={port}",
             f"--node-config={given}",
         ]
+        command += [] if trusted is None else [f"--trusted-entities={trusted}"]
         self.nodes[name] = self._start(name, command)
         return self.nodes[name]
 
