@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from evenly.data.encoding import Encoder
-from evenly.flower import aggregation, messages, wire
+from evenly.flower import aggregation, messages, roster, wire
 from evenly.flower import two_phase as two_phases
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.caps import Caps
@@ -43,6 +43,7 @@ from evenly.flower.roster import (
     with_fraction,
 )
 from evenly.flower.two_phase import Measurement
+from evenly.privacy.row_account import calibrated
 from evenly.records import require
 from evenly.simulate.schedule import CohortDraws
 from evenly.types import Algorithm, Rule, Seeds, Task
@@ -415,6 +416,7 @@ class FairStrategy(Strategy):
             None,
         )
         self._everybody = False
+        self.algorithm = calibrated(self.algorithm, num_rounds)
         LOG.info("Starting %s:", self.algorithm.label)
         self.summary()
         with lock_folder(self._folder):
@@ -505,6 +507,7 @@ class FairStrategy(Strategy):
     def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> RunningDeployment:
         if self._deployment is not None:
             return self._deployment
+        roster.refuse_without_noise(self.algorithm)
         if self._task is not None:
             wire.require_task(arrays, self.algorithm, self._task, self.options.seeds)
         made = open_deployment(

@@ -31,6 +31,7 @@ from evenly.flower.clients.rows import (
 from evenly.models.task import Probabilistic, skeleton, uses_keys
 from evenly.parts.client_groups import chooser
 from evenly.parts.ranking import DIGIT, Ballot, Supernetwork
+from evenly.parts.row_privacy import PrivateTraining
 from evenly.randomness import key_data, next_key, visit_key
 from evenly.simulate.choosing import MOST_ROWS
 from evenly.types import Algorithm, Array, Seeds, Task, Tree, Work
@@ -49,6 +50,8 @@ class JaxEngine:
     """Trains and evaluates models of one task, or of the frozen network for methods that rank
     edges.
     """
+
+    clips_rows = True
 
     def __init__(self, task: Task) -> None:
         self.reduction = task.reduction
@@ -103,11 +106,15 @@ class JaxEngine:
         """Return the vector to send and the memory to keep, after the batches of this round."""
         task, work, rows = self.task(now), now.algorithm.work, weighted_rows(now, client)
         local, key = _start(work, task, received, memory), None
-        if uses_keys(task):  # the random numbers of the simulator
+        private = isinstance(work, PrivateTraining)
+        if uses_keys(task) or private:  # the random numbers of the simulator
             key = visit_key(key_data(now.batch_seed), now.server_round - 1, now.client)
         for numbers in batches_of(work, now.batch_seed, now.server_round, now.client, rows.size):
             key, step_key = (None, None) if key is None else next_key(key)
-            local = _step(work, task, received, local, (shard(rows, numbers), step_key))
+            batch = shard(rows, numbers)
+            if private:
+                batch = batch._replace(expected=np.float32(work.rate * rows.size))
+            local = _step(work, task, received, local, (batch, step_key))
         vector, new = _finish(work, task, received, local)
         if isinstance(vector, Ballot):
             vector = jax.tree.map(lambda high, low: DIGIT * high + low, vector.high, vector.low)

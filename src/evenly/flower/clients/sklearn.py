@@ -135,6 +135,7 @@ class SklearnEngine:
     """Trains and evaluates linear estimators."""
 
     reduction = "mean"
+    clips_rows = False
 
     def __init__(self, make_estimator: Callable[[], Estimator]) -> None:
         self._make = make_estimator

@@ -265,6 +265,7 @@ class TorchEngine:
     """Trains and evaluates modules of one architecture; a new module for every message."""
 
     reduction = "mean"
+    clips_rows = False
 
     def __init__(
         self, make_model: Callable[[], nn.Module], losses: Losses, optimiser: MakeOptimiser | None
