@@ -16,6 +16,7 @@ from evenly.flower.clients import guard, private, rows
 from evenly.flower.clients.rows import (
     ClientData,
     ClientRows,
+    Decisions,
     Look,
     Metrics,
     RowOutcomes,
@@ -163,6 +164,7 @@ def _square_norm(vector: Tree) -> float:
 # Models are trees of arrays. What a method lets a client keep, such as Ditto's personal model,
 # stays in the node's own state and never leaves it.
 
+LEAST_SCORES = 5  # people in a cell of scores, also where the site has no policy
 MEMORY, FIRST = "evenly-memory", "evenly-first"  # in the node's own state
 
 
@@ -179,6 +181,11 @@ class Engine(Protocol):
     def form(self, now: RoundConfig, client: ClientData) -> Tree: ...
     def look(self, now: RoundConfig, model: Tree) -> Look: ...
     def penalty(self, now: RoundConfig, model: Tree) -> float: ...
+
+    # [rows, labels]; None: this model has none
+    def probabilities(
+        self, now: RoundConfig, model: Tree, own: ClientRows
+    ) -> np.ndarray | None: ...
 
     # E2FL's choice by how sure mixtures are
     def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int: ...
@@ -202,7 +209,8 @@ class Visit(NamedTuple):
 
 
 def client_app(source: Source, engine: Engine, *, require_policy: bool = False) -> ClientApp:
-    """ClientApp that replies to census, measure, train and evaluate. `source` provides the data.
+    """ClientApp that replies to census, measure, train, evaluate and audit. `source` provides the
+    data.
 
     It answers within the policy that the node's config names. Without one it answers everything, or
     nothing if `require_policy`.
@@ -244,7 +252,34 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
         )
         return _reply(message, found | _choice(visit))
 
+    @ready.query("audit")
+    def audit(message: Message, context: Context) -> Message:
+        client = own(context)
+        decided = (
+            _model_decisions(engine, _visit(engine, message, client), context)
+            if wire.ARRAYS in message.content
+            else client.decisions
+        )
+        require(
+            decided is not None,
+            "This client has no predictions of its own. Name their column in the node's config"
+            ' (prediction="COLUMN"), or audit a model.',
+        )
+        assert decided is not None
+        least = max(guard.least_cell(), LEAST_SCORES)
+        return _reply(message, rows.audit_metrics(client, decided, least))
+
     return ready
+
+
+def _model_decisions(engine: Engine, visit: Visit, context: Context) -> Decisions:
+    """What the received model, or the client's own one made from it, decides on the test rows."""
+    now, client = visit.config, visit.client
+    model = now.algorithm.work.deploy(visit.model, _memory(visit, context))
+    seen = _inspected(engine.look(now, model))(client.test)
+    each = engine.probabilities(now, model, client.test) if client.test.size else None
+    score = None if each is None else np.clip(each[:, client.favourable], 0, 1).astype(np.float64)
+    return Decisions(seen.outcome, score)
 
 
 def _train(engine: Engine, message: Message, context: Context, visit: Visit) -> Message:

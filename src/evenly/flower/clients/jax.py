@@ -28,7 +28,7 @@ from evenly.flower.clients.rows import (
     Source,
     batches_of,
 )
-from evenly.models.task import skeleton, uses_keys
+from evenly.models.task import Probabilistic, skeleton, uses_keys
 from evenly.parts.client_groups import chooser
 from evenly.parts.ranking import DIGIT, Ballot, Supernetwork
 from evenly.parts.row_privacy import PrivateTraining
@@ -82,6 +82,16 @@ class JaxEngine:
     def penalty(self, now: RoundConfig, model: Tree) -> float:
         return float(self.task(now).penalty(model))
 
+    def probabilities(self, now: RoundConfig, model: Tree, own: ClientRows) -> np.ndarray | None:
+        task = self.task(now)
+        if not isinstance(task, Probabilistic):
+            return None
+        parts = [
+            np.asarray(_probabilities(task, model, first_rows(own, CHUNK, start).x))
+            for start in range(0, own.size, CHUNK)
+        ]
+        return np.concatenate(parts)[: own.size]
+
     def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
         task, rule = self.task(now), now.algorithm.rule
         assert isinstance(task, Supernetwork)  # only orders of edges have masks to be mixed
@@ -134,6 +144,11 @@ def _network(task: Task, algorithm: Algorithm, seed: int) -> Task:
 def _look(task: Task, model: Tree, batch: Shard) -> tuple[Array, Array]:
     plain = batch._replace(weight=jnp.ones(batch.mask.shape))
     return task.losses(model, plain), task.predict(model, batch.x)
+
+
+@jax.jit
+def _probabilities(task: Any, model: Tree, x: Array) -> Array:
+    return task.probabilities(model, x)
 
 
 @partial(jax.jit, static_argnums=0)
