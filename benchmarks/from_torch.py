@@ -18,6 +18,7 @@ from torch import nn
 
 import evenly
 from evenly.models import LeNet
+from evenly.types import Task
 
 CLIENTS, ROWS, BATCH, RATE, ROUNDS, TURNS = 10, 60, 10, 0.01, 3, 5
 METHOD = f"fedavg(learning_rate={RATE}, batch_size={BATCH}, shuffle=false)+full"
@@ -69,7 +70,7 @@ def main() -> None:
     task = evenly.from_torch(network, x[:2, None])
     print(f"translation {time.perf_counter() - began:.1f} s")
 
-    def train(task: evenly.models.LeNet, data: evenly.Federation) -> Callable[[], object]:
+    def train(task: Task, data: evenly.Federation) -> Callable[[], object]:
         return lambda: evenly.train(task, data, METHOD, rounds=ROUNDS)
 
     contenders = {

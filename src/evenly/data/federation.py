@@ -49,6 +49,8 @@ class Shard(NamedTuple):
     group: Any  # [n] group numbers
     weight: Any  # [n] weights in the loss; 1 unless rows were reweighed
     mask: Any  # [n] 1 for rows, 0 for padding
+    # number of rows that a batch has on average, where its rows are drawn independently
+    expected: Any = None
 
 
 class Census(NamedTuple):
