@@ -92,9 +92,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registries: None) ->
     age = draw.normal(60, 12, n).round()
     ill = age + draw.normal(0, 8, n) > 60
     told = np.where(ill, "yes", "no")
-    pd.DataFrame(
+    table = pd.DataFrame(
         {**people, "age": age, "ward": draw.choice(["heart", "surgery"], n), "returned": told}
-    ).to_csv("table.csv", index=False)
+    )
+    table.to_csv("table.csv", index=False)
+    Path("people").mkdir()
+    table.to_parquet("people/part-0.parquet", index=False)
     score = np.clip(0.5 + (age - 60) / 60 + draw.normal(0, 0.1, n), 0, 1)
     answers = {"y": ill.astype(int), "p": (score > 0.5).astype(int), "s": score.round(4)}
     pd.DataFrame({**people, **answers}).to_csv("predictions.csv", index=False)

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 from evenly.archives import Archive, DamagedError, leaves_of, read_archive, write_archive
-from evenly.data.encoding import Categorical, Encoder, Numeric, as_pandas
-from evenly.data.federation import Federation, as_features
+from evenly.data.encoding import Categorical, Encoder, Numeric, as_features, as_pandas
+from evenly.data.federation import Federation
 from evenly.models import TASKS, Augmented, Probabilistic, check_task
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of, listed_names, shortened

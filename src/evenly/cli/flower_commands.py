@@ -81,6 +81,11 @@ def new(
         from evenly.cli.terminal_tables import facts_of
         from evenly.datasets.load import load, table_source
 
+        if data.is_dir():
+            raise ValueError(
+                f"{str(data)!r} is a folder. The table of a new app is one .csv or .parquet file,"
+                " because every site has one."
+            )
         source = table_source(str(data), **columns._asdict())
         roles = {name: source[name] for name in ("client", "label", "sensitive")}
         federation = load(source, 0)
