@@ -33,9 +33,9 @@ from evenly.data.splits import Ragged
 from evenly.records import record, static
 
 __all__ = [
-    "Algorithm", "Attribute", "Census", "Federation", "Network", "Own", "Prepare", "Ragged",
-    "ReportingRule", "RowRule", "Rule", "Seeds", "Select", "Server", "Shard", "Signals", "Task",
-    "Totals", "Trace", "Tree", "Weighed", "Work",
+    "Algorithm", "Attribute", "Bounds", "Census", "Federation", "Limits", "Network", "Own",
+    "Prepare", "Ragged", "ReportingRule", "RowRule", "Rule", "Seeds", "Select", "Server", "Shard",
+    "Signals", "Task", "Totals", "Trace", "Tree", "Weighed", "Work",
 ]  # fmt: skip
 
 Tree = Any
@@ -188,6 +188,40 @@ class Totals(NamedTuple):
     weight: Any  # sum of the factors; with several models [models]
     averages: Any = ()  # sums of factor times `Weighed.averages`, divided by `weight`
     extras: Any = ()  # sums of `Weighed.extras`
+
+
+class Limits(NamedTuple):
+    """Public numbers that bound what one client may say, under differential privacy for clients.
+
+    Example:
+        >>> Limits(3.0, clip=0.5, rows=300, loss=6.9, clients=1000, cohort=50, guess=2.3).rows
+        300
+    """
+
+    weight: Any  # largest weight, in multiples of an average client's
+    clip: Any  # largest length of a vector
+    rows: Any  # largest number of training rows that count
+    loss: Any  # largest loss that counts
+    clients: Any  # number of all clients
+    cohort: Any  # expected number of clients in a round
+    guess: Any  # loss of a model that guesses
+
+
+class Bounds(NamedTuple):
+    """How much one client within the `Limits` can add to the sums of a rule.
+
+    The trees have the form of what the rule returns; each number is the largest length of the leaf
+    in its place.
+
+    Example:
+        >>> Bounds(typical=100.0, extras=300.0).contributions
+        ()
+    """
+
+    typical: Any = 1.0  # weight of an average client in the first round, times exp(exponent)
+    contributions: tuple[Tree, ...] = ()  # of each stage
+    averages: Tree = ()  # of weight times the numbers, the weight in multiples of an average one
+    extras: Tree = ()
 
 
 @runtime_checkable
@@ -345,6 +379,14 @@ class Rule(Protocol):
     def step(self, public: Tree, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Tree]:
         """Change of the model, and the next public numbers. By default the mean of the vectors."""
         return totals.mean, public
+
+    def bounds(self, public: Tree, limits: Limits) -> Bounds:
+        """How much one client can add to the sums, for differential privacy.
+
+        The gate enforces the bounds, so that wrong ones cost accuracy and not privacy. By default
+        clients add nothing but their vector and weight.
+        """
+        return Bounds(typical=limits.rows / limits.weight if self.counts_sizes else 1.0)
 
     # Rules with several models, of which each client uses one. The weight of a client is then
     # [models], and so is the leading axis of `Totals.mean`. `Own.choice` is the client's model.
@@ -633,6 +675,10 @@ class Trace(NamedTuple):
     choice: np.ndarray = NO_CHOICE
     # int32 numbers of the evaluated clients in tables, losses and choice; None means all
     panel: np.ndarray | None = None
+    # With differential privacy for clients: float32 [rounds] the longest vector that counted
+    clip: np.ndarray | None = None
+    # int8 [rounds, K] what was cut to its bound: 1 the vector, 2 the weight, 3 both
+    cut: np.ndarray | None = None
     # The fields below are not stored in folders of results.
     method: str = ""  # label of the algorithm
     clients: tuple[str, ...] = ()  # names of the evaluated clients

@@ -50,6 +50,7 @@ TRACES_FORMAT = 1  # older files have no format number
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
 ARRAYS = (
     "rounds", "tables", "losses", "central", "cohort", "weights", "excluded", "choice", "panel",
+    "clip", "cut",
 )  # fmt: skip
 
 
@@ -401,6 +402,8 @@ class RunRecord:
     device: str = ""
     date: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    # what methods with differential privacy promise, by label
+    privacy: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def read_record(folder: Path) -> RunRecord | None:

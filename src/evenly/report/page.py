@@ -23,6 +23,7 @@ from evenly.report.group_values import with_groups
 from evenly.report.html import Html, contents, document, join
 from evenly.report.opening import opening, page_title
 from evenly.report.paired_section import paired_section
+from evenly.report.promise_section import promise_section
 from evenly.report.results_section import results_section
 from evenly.report.setup_sections import (
     data_section,
@@ -36,6 +37,7 @@ from evenly.writing import write_whole
 
 # The sections of the page in order, with their titles in its list of contents.
 CONTENTS = {
+    "promise": "Promise",
     "results": "Results",
     "paper": "The paper",
     "distribution": "Clients",
@@ -132,6 +134,7 @@ def build(
         *_withheld(comparison, least),
     }
     sections = {
+        "promise": promise_section(comparison),
         "results": results_section(clients, values, focus),
         "paper": paper_section([line for line in lines or [] if line.metric not in withheld]),
         **charts.sections,

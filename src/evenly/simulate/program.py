@@ -31,11 +31,14 @@ from evenly.datasets.files import cache_folder
 from evenly.models import LinearSVM, Logistic, Softmax
 from evenly.models.linear import MOST_TERMS, products_as_sums
 from evenly.models.task import skeleton
+from evenly.privacy.gate import Guard
 from evenly.round import Memory, Weighing
 from evenly.simulate.choosing import choices_of_cohort, evaluate_several, new_choices
+from evenly.simulate.gating import clips, guards_of, what_gates_did
 from evenly.simulate.layout import (
     MEASURED_SIGNALS,
     ClientMemories,
+    GateRecord,
     Inputs,
     RoundRecord,
     RuleGroup,
@@ -48,11 +51,12 @@ from evenly.simulate.training import (
     Cohort,
     CohortUpdate,
     inner_products,
+    row_weights,
     train_and_sum,
     train_vectors,
     weighted_sum,
 )
-from evenly.types import Array, RowRule, Signals, Task, Tree
+from evenly.types import Array, Signals, Task, Tree
 
 
 class EvaluationCounts(NamedTuple):
@@ -90,14 +94,18 @@ class RoundUpdate(NamedTuple):
 WEIGHING_AXES: Any = Weighing._make([-1, 0, -1, -1, -1])  # sums have the runs in front
 
 
-def one_round(cohort: Cohort) -> tuple[State, Array]:
+class RoundNotes(NamedTuple):
+    """What is recorded of a round."""
+
+    # [K, runs] coefficients that counted; with several models, each client's in its own
+    weights: Array
+    gated: GateRecord | None
+
+
+def one_round(cohort: Cohort) -> tuple[State, RoundNotes]:
     """One round: choose among several models, measure, weigh, train, step.
 
     The arithmetic of weighing and of the step is in `evenly.round`, which deployments use, too.
-
-    Returns:
-        The new state, and the coefficients that counted; with several models, each client's
-        coefficient in its own. [K, runs]
     """
     shape, inputs, block, state, t, *_ = cohort
     choice = choices_of_cohort(cohort) if shape.models else None
@@ -105,6 +113,7 @@ def one_round(cohort: Cohort) -> tuple[State, Array]:
         row_weights=row_weights(shape, inputs, state),
         # a rule with several models shares its program with no other structure
         choice=choice if inputs.parts.rules[0].rule.apart else None,
+        clip=clips(cohort),
     )
     signals = collect_signals(cohort, choice)
     # a rule that needs the vectors shares its program with no other structure
@@ -119,6 +128,10 @@ def one_round(cohort: Cohort) -> tuple[State, Array]:
     # A round in which nobody's update counts changes nothing, not even an optimiser's momentum.
     coefficients = jnp.where(update.weights.sane, moved.coefficients, 0.0)
     anyone = (coefficients != 0).any(tuple(range(coefficients.ndim - 1)))
+    if (limit := clips(cohort)) is not None:
+        anyone |= jnp.isfinite(
+            limit
+        )  # noise is released whoever came: an empty round must not show
     by_group = [anyone[shape.runs_of(i)] for i in range(len(inputs.parts.rules))]
     keep = lambda new, old: tuple(  # noqa: E731
         trees.where(*own, 0) for own in zip(by_group, new, old, strict=True)
@@ -134,8 +147,12 @@ def one_round(cohort: Cohort) -> tuple[State, Array]:
         excluded=state.excluded.at[block.position[t]].add(lost.astype(jnp.int32)),
         broken=jnp.where(update.weights.sane, state.broken, jnp.minimum(state.broken, t)),
         choices=() if choice is None else new_choices(cohort, choice, anyone),
+        gates=tuple(moved.gates),
     )
-    return state, coefficients if choice is None else coefficients.sum(1)
+    weights = coefficients if choice is None else coefficients.sum(1)
+    return state, RoundNotes(
+        weights, what_gates_did(cohort, update.weights.weight, update.trained, counts)
+    )
 
 
 class MovedModels(NamedTuple):
@@ -146,47 +163,54 @@ class MovedModels(NamedTuple):
     server: list[Tree]
     coefficients: Array  # [K, runs] or [K, models, runs]
     memory: list[Tree]  # of each rule group [K, ..., runs]
+    gates: list[Tree]  # of each rule group
 
 
 def _move_models(cohort: Cohort, update: RoundUpdate, counts: Array) -> MovedModels:
     """Divide the sum of the vectors, and take the step of each rule and server."""
     shape, state = cohort.shape, cohort.state
     norms = jnp.where(counts, update.trained.square_norm, 0.0)
-    moved = []
+    moved, guards = [], guards_of(cohort)
     for i, group in enumerate(cohort.inputs.parts.rules):
         runs, (signals, axes) = shape.runs_of(i), update.signals[i]
         signals = signals._replace(returned=counts[:, runs], square_norm=norms[:, runs], gram=None)
         axes = axes._replace(square_norm=-1, gram=None)
         step = jax.vmap(
-            _move_model, (0, 0, shape.axis, WEIGHING_AXES, axes), (shape.axis, 0, 0, -1, -1)
+            _move_model,
+            ((0, 0), 0, shape.axis, WEIGHING_AXES, axes),
+            (shape.axis, 0, 0, -1, -1, 0),
         )
         vectors = trees.cut((state.model, update.trained.total), runs, shape.axis)
         states = (state.public[i], state.server[i])
-        moved.append(step(group, states, vectors, update.weights.groups[i], signals))
-    models, public, server, coefficients, memory = map(list, zip(*moved, strict=True))
+        moved.append(step((group, guards[i]), states, vectors, update.weights.groups[i], signals))
+    models, public, server, coefficients, memory, gates = map(list, zip(*moved, strict=True))
     return MovedModels(
         trees.join(models, shape.axis),
         public,
         server,
         jnp.concatenate(coefficients, axis=-1),
         memory,
+        gates,
     )
 
 
 def _move_model(
-    group: RuleGroup,
+    guarded: tuple[RuleGroup, Guard | None],
     states: tuple[Tree, Tree],
     vectors: tuple[Tree, Tree],
     weighing: Weighing,
     signals: Signals,
-) -> tuple[Tree, Tree, Tree, Array, Tree]:
+) -> tuple[Tree, Tree, Tree, Array, Tree, Tree]:
     """The step of one run: the rule decides the change, and the server moves the model along it.
 
     `states` are the public numbers and the state of the server, `vectors` the model and the sum of
-    the clients' vectors. Returns the new model and states, the coefficients and the memories.
+    the clients' vectors. Returns the new model and states, the coefficients, the memories and the
+    state of the gate.
     """
-    (public, server), (model, total) = states, vectors
-    summed = evenly_round.sum_up(group.rule, public, weighing, signals)
+    (group, guard), (public, server), (model, total) = guarded, states, vectors
+    summed = evenly_round.sum_up(group.rule, public, weighing, signals, guard)
+    if guard is not None:
+        total = evenly_round.noised(group.rule, public, total, guard)
     change, public = evenly_round.step(group.rule, public, summed, trees.learned(total))
     params = trees.learned(model)
     if group.server is None:
@@ -198,7 +222,7 @@ def _move_model(
         model = trees.Stateful(params, trees.add(model.state, mean))
     else:
         model = params
-    return model, public, server, summed.coefficients, summed.memory
+    return model, public, server, summed.coefficients, summed.memory, summed.gate
 
 
 def _remembered(cohort: Cohort, memories: list[Tree], kept: Array) -> tuple[Memory, ...]:
@@ -227,24 +251,6 @@ def participants(cohort: Cohort) -> Array:
     if parts.cohort is None:
         return jnp.broadcast_to(returned[:, None], (returned.shape[0], cohort.shape.runs))
     return returned[:, None] & cohort.block.samplings[cohort.t][:, parts.cohort]
-
-
-def row_weights(shape: Shape, inputs: Inputs, state: State) -> Array | None:
-    """The weights by group and label that rules send to clients, with the runs on the axis of the
-    parameters; None: no rule does.
-    """
-    groups = inputs.parts.rules
-    if not any(isinstance(group.rule, RowRule) for group in groups):
-        return None
-    weights = []
-    for i, group in enumerate(groups):
-        size = shape.bounds[i + 1] - shape.bounds[i]
-        weigh_rows = jax.vmap(lambda rule, own: rule.row_weights(own), axis_size=size)
-        ones = jnp.ones((size, shape.groups, shape.labels))
-        weights.append(
-            weigh_rows(group.rule, state.public[i]) if isinstance(group.rule, RowRule) else ones
-        )
-    return jnp.moveaxis(jnp.concatenate(weights), 0, shape.axis)
 
 
 def collect_signals(cohort: Cohort, choice: Array | None) -> list[GroupSignals]:
@@ -330,11 +336,11 @@ def train_then_weigh(cohort: Cohort, groups: list[GroupSignals]) -> RoundUpdate:
 def weigh(cohort: Cohort, groups: list[GroupSignals]) -> CohortWeights:
     """The weights of all runs."""
     weighings = []
-    for group, public, (signals, axes) in zip(
-        cohort.inputs.parts.rules, cohort.state.public, groups, strict=True
+    for group, public, (signals, axes), guard in zip(
+        cohort.inputs.parts.rules, cohort.state.public, groups, guards_of(cohort), strict=True
     ):
-        weigh_run = jax.vmap(evenly_round.weigh, (0, 0, axes), WEIGHING_AXES)
-        weighings.append(weigh_run(group.rule, public, signals))
+        weigh_run = jax.vmap(evenly_round.weigh, (0, 0, axes, 0), WEIGHING_AXES)
+        weighings.append(weigh_run(group.rule, public, signals, guard))
     weight = jnp.concatenate([one.weight for one in weighings], axis=-1)
     sane = jnp.isfinite(weight).all(tuple(range(weight.ndim - 1)))
     return CohortWeights(jnp.where(sane, weight, 0.0), sane, weighings)
@@ -379,14 +385,14 @@ def run_segments(
     ) -> tuple[State, RoundRecord, Array]:
         state, record, done = carry
 
-        def body(t: Array, inner: tuple[State, Array]) -> tuple[State, Array]:
-            cohort = Cohort(shape, inputs, block, inner[0], t)
-            new, weights = one_round(cohort)
-            return new, inner[1].at[t].set(weights)
+        def body(t: Array, inner: tuple[State, RoundNotes]) -> tuple[State, RoundNotes]:
+            new, notes = one_round(Cohort(shape, inputs, block, inner[0], t))
+            return new, jax.tree.map(lambda all, own: all.at[t].set(own), inner[1], notes)
 
-        state, weights = lax.fori_loop(done, block.stops[i], body, (state, record.weights))
+        notes = RoundNotes(record.weights, record.gated)
+        state, notes = lax.fori_loop(done, block.stops[i], body, (state, notes))
         if not shape.lists:
-            return state, record._replace(weights=weights), block.stops[i]
+            return state, record._replace(**notes._asdict()), block.stops[i]
         before = EvaluationCounts(record.tables, record.losses, record.choice)
         counts = lax.cond(
             block.evaluate[i],
@@ -396,21 +402,25 @@ def run_segments(
             lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), before),
         )
         after = jax.tree.map(lambda leaf, new: leaf.at[i].set(new), before, counts)
-        return state, RoundRecord(weights, *after), block.stops[i]
+        return state, record._replace(**after._asdict(), **notes._asdict()), block.stops[i]
 
-    state, record, _ = lax.fori_loop(
-        0, jnp.sum(block.stops >= 0), segment, (state, _empty_record(shape, block), jnp.int32(0))
-    )
+    gated = any(group.gate for group in inputs.parts.rules)
+    start = (state, _empty_record(shape, block, gated), jnp.int32(0))
+    state, record, _ = lax.fori_loop(0, jnp.sum(block.stops >= 0), segment, start)
     return state, record
 
 
-def _empty_record(shape: Shape, block: Any) -> RoundRecord:
+def _empty_record(shape: Shape, block: Any, gated: bool) -> RoundRecord:
     stops, owners = block.stops.shape[0], shape.owners if shape.lists else 0
+    slots = (*block.cohort.shape, shape.runs)
     return RoundRecord(
-        jnp.zeros((*block.cohort.shape, shape.runs)),
+        jnp.zeros(slots),
         jnp.zeros((stops, owners, shape.groups, shape.labels, shape.labels, shape.runs), jnp.int32),
         jnp.zeros((stops, owners, shape.runs)),
         jnp.zeros((stops, shape.clients, shape.runs), jnp.int32) if shape.models else None,
+        GateRecord(jnp.zeros((slots[0], shape.runs)), jnp.zeros(slots, jnp.int8))
+        if gated
+        else None,
     )
 
 

@@ -29,6 +29,7 @@ from evenly.simulate.choosing import (
     no_choices,
     served_models,
 )
+from evenly.simulate.gating import first_gates, gates_of
 from evenly.simulate.layout import (
     NEVER,
     Advance,
@@ -166,10 +167,6 @@ def simulate(
     ]
     for algorithm in algorithms:
         refuse_without_validation(algorithm, federation)
-        if algorithm.privacy is not None:
-            raise ValueError(
-                f"{algorithm.label}: training with unit={algorithm.privacy.unit} is not built yet."
-            )
     # a run that was joined with others on a GPU may resume here
     if len(companions(algorithms, task, join=True)) != 1:
         raise ValueError(
@@ -224,7 +221,9 @@ class _Simulation:
     ) -> None:
         self.task, self.federation, self.rounds, self.settings = task, federation, rounds, settings
         self.seeds, self.evaluated_clients = settings.seeds or Seeds(), settings.panel
-        self.run_group = group_runs(algorithms)
+        census = federation.census()
+        gates = gates_of(task, algorithms, census, rounds)
+        self.run_group = group_runs(algorithms, gates)
         self.algorithms, self.parts = self.run_group.algorithms, self.run_group.parts
         self.rule, self.work = algorithms[0].rule, algorithms[0].work
         if settings.stream and self.rule.groups is not None:
@@ -232,7 +231,7 @@ class _Simulation:
                 f"{algorithms[0].label} keeps several models, and needs the data on the device;"
                 " leave stream out."
             )
-        self.slots = max(select.slots(federation.census()) for select in self.run_group.selects)
+        self.slots = max(select.slots(census) for select in self.run_group.selects)
         self.lanes, self.devices = choose_lanes(
             task, self.run_group, self.slots, lanes=settings.lanes, devices=settings.devices
         )
@@ -479,6 +478,7 @@ class _Simulation:
             excluded=(),
             broken=jnp.full(shape.runs, NEVER, jnp.int32),
             choices=no_choices(shape) if shape.models else (),
+            gates=first_gates(self.parts.rules, public),
         )
         return self.source.begin(state, self._first_memory(models))
 
@@ -535,7 +535,9 @@ class _Simulation:
             )
 
     def _fingerprint(self) -> str:
-        plain = [replace(a, select=Full(), prepare=None, label="") for a in self.algorithms]
+        plain = [
+            replace(a, select=Full(), prepare=None, privacy=None, label="") for a in self.algorithms
+        ]
         # of additions, which decides the last bits
         order = [self.shape.lanes, self.shape.devices, self.shape.fused]
         settings: list[Any] = [
@@ -552,7 +554,7 @@ class _Simulation:
             self.stream,
             clients if clients is None else clients.tolist(),
         ]
-        parts = [repr((a.select, a.prepare)) for a in self.algorithms]
+        parts = [repr((a.select, a.prepare, a.privacy)) for a in self.algorithms]
         return fingerprint(
             self.federation, settings, plain, parts, repr(self.seeds), task_text(self.task)
         )
