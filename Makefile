@@ -25,9 +25,10 @@ slow: $(TOOLS)
 
 docs: $(TOOLS)
 	$(BIN)/python -m tools.generate
+	$(BIN)/python -m tools.gallery --missing
 	$(BIN)/python -m tools.site
 
-# The reports that the site shows; those whose data are missing are left out.
+# Renews the reports that the site shows; those whose data are missing are left out.
 gallery: $(TOOLS)
 	$(BIN)/python -m tools.gallery
 

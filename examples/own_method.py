@@ -7,9 +7,7 @@ clients count alike; with a low one, only the client with the largest loss count
 """
 
 import evenly
-from evenly.algorithms import Method
-from evenly.records import leaf, record
-from evenly.types import Own, Rule, Tree, Weighed
+from evenly.types import Own, Rule, Tree, Weighed, leaf, record
 
 
 @record
@@ -28,7 +26,7 @@ class Urgent(Rule):
         return Weighed(1.0, exponent=own.loss / self.temperature)
 
 
-METHOD = Method(
+METHOD = evenly.Method(
     name="urgent", title="Urgent", reference="this example", formula="aₖ ∝ exp(Fₖ / T)", rule=Urgent
 )
 evenly.register(METHOD)

@@ -197,6 +197,25 @@ def test_the_core_imports_nothing_heavy():
     assert {module: heavy for module, *found in lines if (heavy := HEAVY & set(found))} == {}
 
 
+NOT_FOR_HELP = {*HEAVY, "evenly.experiment", "importlib.metadata", "jax", "numpy"} - {"typer"}
+HELP = """
+import sys
+import evenly.cli
+sys.argv = ["evenly", "--help"]
+try:
+    evenly.cli.main()
+finally:
+    print(*sys.modules)
+"""
+
+
+def test_the_help_imports_nothing_that_it_does_not_need():
+    ended = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("Usage: evenly")
+    assert NOT_FOR_HELP & set(ended.stdout.splitlines()[-1].split()) == set()
+
+
 UNTOUCHED = """
 import os
 before = dict(os.environ)

@@ -97,3 +97,17 @@ def test_the_example_and_the_page_define_the_same_rule():
     )
     assert len(page) == 1
     assert page == example
+
+
+# Of a table, a picture or a list of links, one line cannot be broken; tests of their own check what
+# generators write.
+UNBROKEN = re.compile(r"\||!?\[|\[!\[|- \[[^]]*\]\([^)]*\)$|<|% |\*This page is made from ")
+# commands, diffs and what programs print are shown as they are
+AS_IT_IS = re.compile(r"^```.*?^```$|^(?:    .*\n)+", re.DOTALL | re.MULTILINE)
+PROSE = [page for page in PAGES if not {"results", "reference"} & set(page.parts)]
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_prose_fit_a_hundred_columns(page: Path):
+    lines = AS_IT_IS.sub("", page.read_text()).splitlines()
+    assert [line for line in lines if len(line) > 100 and not UNBROKEN.match(line)] == []

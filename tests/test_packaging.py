@@ -244,6 +244,18 @@ def try_it(folder: Path, work: Path) -> None:
     assert {method for method in both.split(",") for row in rows if method in row} == {
         *both.split(",")
     }
+    try_tutorial(python, work)
+
+
+def try_tutorial(python: Path, work: Path) -> None:
+    """Run the first tutorial in a folder that holds nothing but its script."""
+    folder = work / "tutorial"
+    folder.mkdir()
+    shutil.copy(ROOT / "docs" / "tutorials" / "first_comparison.py", folder)
+    printed = call(python, "first_comparison.py", cwd=folder)
+    assert "by-loss" in printed
+    assert "\\begin{tabular}" in printed
+    assert {path.name for path in folder.iterdir()} >= {"report.html", "ward"}
 
 
 @pytest.mark.slow

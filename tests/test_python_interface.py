@@ -211,8 +211,7 @@ NEEDS = r"The first argument must be a task: a model with init, losses, penalty,
         (
             {"task": torch_module},
             TypeError,
-            NEEDS
-            + r"Linear\. PyTorch models train in real federations \(docs/flower-clients\.md\); .*",
+            NEEDS + r"Linear\. Translate it: evenly\.from_torch\(module, example\), .*",
         ),
         (
             {"task": lambda: "softmax"},

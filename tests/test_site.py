@@ -103,6 +103,12 @@ def test_the_gallery_shows_reports_that_are_built_and_says_how_to_build_the_othe
     assert page.count("was built without the report") == len(EXHIBITS) - 1
 
 
+def test_the_first_page_shows_a_report_if_it_is_built(site: Path, tmp_path: Path):
+    page = (site / "index.html").read_text()
+    assert re.search(r'<iframe class="?report"? src="gallery/synthetic/report.html"', page)
+    assert "run `make gallery`" in gallery.with_example(gallery.EXAMPLE, tmp_path)
+
+
 def test_missing_data_are_named_with_the_command_that_gets_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from evenly.api.results import KINDS
 from tests.datasets.real_data import need
 from tools import tutorials
 
@@ -70,10 +71,13 @@ def test_every_tutorial_is_listed():
     assert sorted(listed) == [script.stem for script in tutorials.scripts()]
 
 
-def test_one_cell_is_meant_for_the_readme():
-    code = tutorials.tagged(tutorials.FOLDER / "first_comparison.py", "readme")
+def test_one_cell_of_25_lines_does_everything_that_results_offer():
+    code = tutorials.tagged(tutorials.FOLDER / "first_comparison.py", "everything")
     assert "evenly.compare(" in code
-    assert len([line for line in code.splitlines() if line.strip()]) <= 35
+    assert len([line for line in code.splitlines() if line.strip()]) <= 25
+    used = ("table", "clients", "groups", "history", "plot", "latex", "report", "best", "model")
+    assert [name for name in used if f"results.{name}(" not in code] == []
+    assert [kind for kind in KINDS if f'"{kind}"' not in code] == []
 
 
 def test_the_file_in_a_tutorial_has_the_rule_of_its_cell():

@@ -2,9 +2,11 @@
 
     python -m tools.gallery                    build every report
     python -m tools.gallery synthetic compas   build some of them
+    python -m tools.gallery --missing          build those that are not there yet
 
 Each report is built by the command that its page shows. The reports are stored in .gallery/ and
-are not committed; `make docs` copies those that are there into the site.
+are not committed. `make docs` builds the missing ones and copies all of them into the site; the
+first page of the site shows the first report.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from evenly.datasets import DATASETS
 from evenly.datasets.files import complete
 
 REPORTS = Path(__file__).resolve().parent.parent / ".gallery"
+EXAMPLE = "<!-- example report -->"  # on the first page
 PLACE = re.compile(r"^<!-- report: ([\w-]+) -->$", re.MULTILINE)
 
 
@@ -104,11 +107,16 @@ def main() -> int:
     )
     names = [exhibit.name for exhibit in EXHIBITS]
     parser.add_argument("names", nargs="*", default=[], help=f"of {', '.join(names)}")
-    wanted = parser.parse_args().names or names
+    parser.add_argument(
+        "--missing", action="store_true", help="build only reports that are not there yet"
+    )
+    options = parser.parse_args()
+    wanted = options.names or names
     if unknown := set(wanted) - set(names):
         parser.error(f"there is no report {', '.join(sorted(unknown))}; there are {names}")
     for exhibit in EXHIBITS:
-        if exhibit.name not in wanted:
+        there = (REPORTS / exhibit.name / "report.html").exists()
+        if exhibit.name not in wanted or (options.missing and there):
             continue
         if not has_data(exhibit):
             print(f"{exhibit.name}: left out, data missing ({fetch(exhibit)} gets them)")
@@ -191,6 +199,19 @@ def with_reports(page: str, reports: Path, folder: Path) -> str:
         return _summary(exhibit, built)
 
     return PLACE.sub(shown, page)
+
+
+def with_example(page: str, reports: Path) -> str:
+    """Return the first page with the first report of the gallery inside it, if it is built."""
+    exhibit = EXHIBITS[0]
+    link = f"gallery/{exhibit.name}/report.html"
+    shown = (
+        f"[Open it alone]({link}), or scroll in it here:\n\n"
+        f'<iframe class="report" src="{link}" title="An example report" loading="lazy"></iframe>'
+        if (reports / exhibit.name / "report.html").exists()
+        else _absent(exhibit)
+    )
+    return page.replace(EXAMPLE, shown)
 
 
 def _absent(exhibit: Exhibit) -> str:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from evenly.algorithms import METHODS, Method
 from evenly.report.charts.theme import save_chart
-from tools import catalogue, command_line, gallery, measurements, reference, results
+from tools import catalogue, command_line, draws, gallery, measurements, reference, results
+from tools.pictures import themed
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -56,8 +57,12 @@ def main() -> int:
 
 
 def draw(folder: Path) -> None:
-    """Draw the charts of benchmarks."""
+    """Draw the charts of benchmarks and of experiments with several draws."""
     folder.mkdir(exist_ok=True)
+    for path in sorted((DOCS / "results").glob("*.json")):
+        if "draws" in (stored := json.loads(path.read_text())):
+            picture = themed(draws.draws_chart(stored))
+            (folder / f"{path.stem}-draws.svg").write_text(picture + "\n")
     for name, chart in measurements.pictures().items():
         save_chart(chart, folder / f"{name}.svg")
 

@@ -5,8 +5,8 @@
 FOLDER is the folder that `evenly reproduce NAME --out FOLDER` wrote; nothing is trained again. The
 script writes its figures to docs/results/NAME.json: beside the paper's, or, without a paper, with
 their changes from the first method, or the course of the groups that clients chose. LABELs are
-methods; their distributions over clients are drawn to docs/pictures/NAME.svg. Then `python -m
-tools.generate` writes the pages.
+methods; their distributions over clients are drawn to docs/pictures/NAME.svg, those of a typical
+draw where the data are drawn several times. Then `python -m tools.generate` writes the pages.
 """
 
 import json
@@ -42,6 +42,7 @@ from evenly.report.values import (
     format_spread,
     over_seeds,
 )
+from tools.draws import draws_page, draws_record, draws_table
 from tools.markdown import lines, numbers, table, versions
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -112,6 +113,10 @@ def main() -> None:
         device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
         figures = comparison_record(plan, comparison, device, date.today().isoformat())
     write(plan.name, figures, indent=1)
+    if "draws" in figures:
+        count, typical = plan.data["draws"], figures["draws"]["typical"]
+        own = [run for run in comparison.runs if run.seed % count == typical]
+        comparison = comparison._replace(runs=own)
     if labels:
         (DOCS / "pictures").mkdir(exist_ok=True)
         save_chart(
@@ -138,7 +143,8 @@ def write(experiment: str, figures: Stored, indent: int | None) -> None:
 def comparison_record(plan: Plan, comparison: Comparison, device: str, day: str) -> Stored:
     """Return the figures of a comparison, beside the paper's, with the settings that repeat it."""
     experiment = read_packaged(plan.name)
-    paper = side_by_side(comparison, experiment.paper) if experiment.paper else []
+    draws = plan.data.get("draws", 1)
+    paper = side_by_side(comparison, experiment.paper) if experiment.paper and draws == 1 else []
     figures: Stored = {
         "experiment": plan.name,
         "title": experiment.title,
@@ -163,7 +169,9 @@ def comparison_record(plan: Plan, comparison: Comparison, device: str, day: str)
             for line in paper
         ],
     }
-    if not experiment.paper and any(run.trace.choice.size for run in comparison.runs):
+    if experiment.paper and draws > 1:
+        figures["draws"] = draws_record(comparison, experiment.paper, draws)
+    elif not experiment.paper and any(run.trace.choice.size for run in comparison.runs):
         figures["course"] = list(course(comparison))
     elif not experiment.paper:
         figures["measured"] = list(measured(comparison))
@@ -189,8 +197,9 @@ def measured(comparison: Comparison) -> Iterator[Stored]:
         groups = group_metrics(comparison.federation, run.trace, "test")
         values[run.label][run.seed] |= {name: float(series[-1]) for name, series in groups.items()}
     first, *_ = comparison.labels
+    known = next(iter(values[first].values()))
     for label in comparison.labels:
-        for metric in MEASURED:
+        for metric in (name for name in MEASURED if name in known):
             value, change = (
                 over_seeds(values, label, metric),
                 difference(values, label, first, metric),
@@ -241,6 +250,9 @@ def page(stored: Stored) -> str:
         f"{stored['notes']}\n\n    {stored['command']}\n\n{taken}: {stored['rounds']:,} rounds,"
         f" {stored['seeds']} seeds"
     )
+    if "draws" in stored:
+        splits = stored["draws"]["splits"]
+        return f"{head}, {splits} for each draw. {draws_page(stored)}"
     if "measured" in stored:
         return (
             f"{head}, test rows, mean ± half of the 95 % interval over"
@@ -258,7 +270,8 @@ def page(stored: Stored) -> str:
 def headline() -> str:
     """Return the README's table: test accuracy in the main experiment."""
     stored = json.loads((DOCS / "results" / "qffl-synthetic.json").read_text())
-    return paper_table(stored, ("average", "worst10", "variance"), ("test",))
+    metrics = ("average", "worst10", "variance")
+    return draws_table(stored["draws"], metrics, ("test",), fold=True)
 
 
 def paper_table(stored: Stored, metrics: tuple[str, ...] = (), splits: tuple[str, ...] = ()) -> str:

@@ -5,8 +5,8 @@
 
 The generator reads a folder of Markdown and a settings file. Everything particular to this project
 happens before: pages from outside docs/ are added, links are rewritten to where their targets are
-in the site, folders in `nav` are replaced by their pages, and the gallery shows the reports that
-`make gallery` built. A page in `nav` that does not exist is left out.
+in the site, folders in `nav` are replaced by their pages, and the gallery and the first page show
+the reports that `tools/gallery.py` built. A page in `nav` that does not exist is left out.
 """
 
 import argparse
@@ -92,6 +92,8 @@ def assemble(folder: Path, reports: Path) -> Path:
             shutil.copyfile(source, target)
     page = folder / "pages" / "gallery" / "index.md"
     page.write_text(gallery.with_reports(page.read_text(), reports, page.parent))
+    first = folder / "pages" / "index.md"
+    first.write_text(gallery.with_example(first.read_text(), reports))
     settings, _, nav = SETTINGS.read_text().partition("\nnav:\n")
     expanded = json.dumps(expand(yaml.safe_load(nav), folder / "pages"))
     path = folder / "mkdocs.yml"

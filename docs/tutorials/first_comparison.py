@@ -14,20 +14,11 @@
 # risk of a return, while it raises the risk everywhere else. A model that fits the other four
 # hospitals must be wrong about Old Town.
 #
-# ## Everything in one cell
-#
-# The next cell makes the table, adds a method and a metric, trains three methods five times each
-# and prints how they did, in percent. The sections below explain it part by part.
+# ## The table
 
-# %% tags=["readme"]
+# %%
 import numpy as np
 import pandas as pd
-
-import evenly
-from evenly.algorithms import Method
-from evenly.metrics import Metric
-from evenly.records import record
-from evenly.types import Rule, Weighed
 
 draw, rows = np.random.default_rng(0), 8_000
 places = ["Airport", "Central", "Harbour", "North", "Old Town"]
@@ -38,6 +29,19 @@ patients["emergency"] = draw.random(rows) < 0.4
 effect = np.where(patients["hospital"] == "Old Town", -2, 2) * (patients["emergency"] - 0.4)
 risk = (patients["age"] - 60) / 12 + effect + draw.logistic(size=rows)
 patients["returned"] = np.where(risk > 0, "yes", "no")
+patients.head(3)
+
+# %% [markdown]
+# ## Everything in one cell
+#
+# The next cell adds a method and a metric, trains three methods five times each, draws the charts,
+# writes a report, predicts with the best model and prints how the methods did, in percent. The
+# sections below explain it part by part.
+
+# %% tags=["everything"]
+import evenly
+from evenly.metrics import Metric
+from evenly.types import Rule, Weighed, record
 
 
 @record
@@ -48,17 +52,22 @@ class ByLoss(Rule):  # a client counts in proportion to its loss
         return Weighed(own.loss)
 
 
-evenly.register(Method(name="by-loss", title="By loss", reference="", formula="F", rule=ByLoss))
-evenly.register(Metric(
+method = evenly.Method(name="by-loss", title="By loss", reference="", formula="F", rule=ByLoss)
+metric = Metric(
     "below_55", "below 55 %", "share of a < 0.55", "0 to 100 %", -1,
     lambda accuracy, rows: 100 * np.mean(accuracy < 0.55), rests_on="clients",
-))  # fmt: skip
-
+)  # fmt: skip
+evenly.register(method)
+evenly.register(metric)
 results = evenly.compare(
     patients, ["fedavg", "by-loss", "q-fedavg(q=5)"], sampling="full", rounds=300, seeds=5,
     client="hospital", label="returned", sensitive="sex", favourable="no", name="patients",
     evaluate_every=20, progress=False,
 )  # fmt: skip
+charts = [results.plot(kind) for kind in ("clients", "front", "history", "groups", "influence")]
+tables = [results.clients(), results.groups(), results.history(), results.latex()]
+results.report("report.html")
+predictions = results.model(results.best()).predict(patients)
 print(results.table(["average", "worst10", "below_55"], intervals=False).round(1))
 
 # %% [markdown]

@@ -39,8 +39,7 @@ import numpy as np
 import pandas as pd
 
 import evenly
-from evenly.records import leaf, record
-from evenly.types import Own, Rule, Weighed
+from evenly.types import Own, Rule, Weighed, leaf, record
 
 
 @record
@@ -111,9 +110,7 @@ characters = Path("urgent.py").write_text('''
 """Urgent: clients with a large loss, in multiples of the mean, count more."""
 
 import evenly
-from evenly.algorithms import Method
-from evenly.records import leaf, record
-from evenly.types import Rule, Weighed
+from evenly.types import Rule, Weighed, leaf, record
 
 
 @record
@@ -132,7 +129,7 @@ class Urgent(Rule):
         return Weighed(1.0, exponent=own.loss * clients / (total * self.temperature))
 
 
-METHOD = Method(
+METHOD = evenly.Method(
     name="urgent",
     title="Urgent",
     reference="this tutorial",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from evenly import models as models
     from evenly import parts as parts
     from evenly import simulate as simulate
+    from evenly.algorithms import Method as Method
     from evenly.algorithms import algorithm as algorithm
     from evenly.algorithms import variants as variants
     from evenly.api.experiments import compare as compare
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from evenly.catalogue import cite as cite
     from evenly.catalogue import describe as describe
     from evenly.data.federation import Federation as Federation
+    from evenly.datasets import DatasetCard as DatasetCard
     from evenly.datasets import synthetic as synthetic
     from evenly.metrics import final_metrics as final_metrics
     from evenly.plugins import register as register
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from evenly.saving import save as save
     from evenly.simulate import companions as companions
     from evenly.simulate.train import train as train
+    from evenly.torch_models import from_torch as from_torch
     from evenly.types import Algorithm as Algorithm
     from evenly.types import Seeds as Seeds
     from evenly.types import Trace as Trace
@@ -54,14 +57,15 @@ if TYPE_CHECKING:
 # Names are imported on first use: the command line must set XLA's flags before JAX is imported, and
 # --help must be fast.
 _HOME = {
-    "Algorithm": "evenly.types", "Federation": "evenly.data.federation", "Model": "evenly.saving",
+    "Algorithm": "evenly.types", "DatasetCard": "evenly.datasets",
+    "Federation": "evenly.data.federation", "Method": "evenly.algorithms", "Model": "evenly.saving",
     "Results": "evenly.api.results", "Seeds": "evenly.types",
     "StudyResults": "evenly.api.study_results", "Trace": "evenly.types",
     "TuningResults": "evenly.api.search", "algorithm": "evenly.algorithms",
     "audit": "evenly.auditing", "cite": "evenly.catalogue", "companions": "evenly.simulate",
     "compare": "evenly.api.experiments", "describe": "evenly.catalogue",
     "final_metrics": "evenly.metrics",
-    "from_trace": "evenly.saving", "load": "evenly.saving",
+    "from_torch": "evenly.torch_models", "from_trace": "evenly.saving", "load": "evenly.saving",
     "load_results": "evenly.api.experiments", "register": "evenly.plugins",
     "reproduce": "evenly.api.experiments", "run": "evenly.api.experiments",
     "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train",

@@ -109,6 +109,22 @@ class Model:
             )
         return np.asarray(self.task.probabilities(self.params, self._examples(rows)))
 
+    def to_torch(self) -> dict[str, Any]:
+        """Return the weights as a state dict of PyTorch, for a model of `evenly.from_torch`.
+
+        Returns:
+            Tensors by name: ``module.load_state_dict(model.to_torch())``.
+
+        Raises:
+            TypeError: If the model was not made of a PyTorch module.
+        """
+        if not hasattr(self.task, "to_torch"):
+            raise TypeError(
+                f"{type(self.task).__name__} was not made of a PyTorch module. Only models of"
+                " evenly.from_torch become state dicts; `params` has the arrays of any model."
+            )
+        return self.task.to_torch(self.params)  # pyright: ignore[reportAttributeAccessIssue]
+
     def _examples(self, rows: Any) -> Any:
         if getattr(rows, "columns", None) is not None:
             if self.encoder is None:
@@ -240,7 +256,7 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
         >>> task = Logistic(features=2)
         >>> evenly.save(Model(task=task, params=params, labels=("no", "yes"), shape=(2,)), path)
         >>> evenly.load(path).task
-        Logistic(features=2, joint=True, reduction='mean')
+        Logistic(features=2, joint=True, reduction='mean', start='zero')
     """
     path = Path(path)
     header, leaves = _read(path)

@@ -30,12 +30,12 @@ import numpy as np
 from evenly.data.federation import Census, Federation, Shard
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import Ragged
-from evenly.records import record, static
+from evenly.records import leaf, record, static
 
 __all__ = [
     "Algorithm", "Attribute", "Bounds", "Census", "Federation", "Limits", "Network", "Own",
     "Prepare", "Ragged", "ReportingRule", "RowRule", "Rule", "Seeds", "Select", "Server", "Shard",
-    "Signals", "Task", "Totals", "Trace", "Tree", "Weighed", "Work",
+    "Signals", "Task", "Totals", "Trace", "Tree", "Weighed", "Work", "leaf", "record", "static",
 ]  # fmt: skip
 
 Tree = Any

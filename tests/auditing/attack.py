@@ -96,6 +96,8 @@ class Attack:
             if metric in KINDS:
                 return self.rate(self.where(**{str(self.client): name}), metric)
             gap, column = metric.split(":")
+            # the parts of a gap tell of the client's sides what its gap would tell
+            gap = gap.removesuffix("_within_clients").removesuffix("_between_clients")
             return self.gap(
                 column, self.unprivileged(column), gap, self.where(**{str(self.client): name})
             )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import evenly
 from evenly.cli import app
 from tests.auditing.invented import predictions
 
@@ -34,6 +35,26 @@ def ran(*arguments: str, code: int = 0):
     done = CliRunner().invoke(app, ["audit", *arguments])
     assert done.exit_code == code, done.output
     return done
+
+
+def test_python_gives_the_same_as_the_command(table: Path):
+    ran(str(table), *ASKED, "--unprivileged", "sex=female", "--unprivileged", "race=B")
+    found = evenly.audit(
+        predictions(800),
+        client="hospital",
+        label="y",
+        prediction="p",
+        score="s",
+        sensitive=["sex", "race"],
+        unprivileged={"sex": "female", "race": "B"},
+        name="predictions.csv",
+    )
+    found.write("python")
+    command, python = Path("results/audit-predictions"), Path("python")
+    for file in ("audit.csv", "audit.json"):
+        assert (command / file).read_bytes() == (python / file).read_bytes()
+    assert "<table" in found._repr_html_()
+    assert repr(found).startswith("Audit of 800 rows")
 
 
 def test_one_file_in_and_one_report_out(table: Path):

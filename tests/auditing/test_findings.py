@@ -9,6 +9,7 @@ import pytest
 
 from evenly.auditing.estimates import NOTHING, Estimate
 from evenly.auditing.findings import (
+    _sentence,
     cautions,
     findings,
     interval_words,
@@ -17,6 +18,7 @@ from evenly.auditing.findings import (
     protection_words,
     whom_of,
 )
+from evenly.auditing.significance import RATE_OF, GroupGap
 from evenly.auditing.views import ClientGaps, GroupView
 from evenly.report.opening import NOTABLE_NOISE
 from evenly.report.worst_served import CHANCE, SHOWN, Trivial
@@ -551,3 +553,10 @@ def test_the_record_has_the_trivial_model_where_it_may_be_told():
         "label": "1",
         "accuracy": 60.0,
     }
+
+
+@pytest.mark.parametrize("metric", RATE_OF)
+def test_every_rate_that_is_tested_has_a_sentence(metric: str):
+    """A rate that is added to `significance` alone would end an audit with a KeyError."""
+    gap = GroupGap("sex", 0, metric, LOW)
+    assert "“" in _sentence(group_view(), gap, "hired")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evenly.auditing.estimates import NOTHING
-from evenly.auditing.views import client_gaps
+from evenly.auditing.within import client_gaps
 
 ENOUGH = [[20, 10], [15, 15]]  # 60 people, 25 of them selected; 15 of 30 with the favourable label
 OTHERS = [[15, 25], [10, 30]]  # 80 people, 55 of them selected; 30 of 40 with the favourable label

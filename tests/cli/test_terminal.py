@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from evenly.cli.terminal import Commands, StyledTable, titled_table
+from evenly.cli.terminal import Commands, titled_table
+from evenly.cli.terminal_tables import StyledTable
 
 runner = CliRunner()
 

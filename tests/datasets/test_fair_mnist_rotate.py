@@ -115,3 +115,22 @@ def test_the_whole_set():
         for k in np.searchsorted(np.asarray(federation.client_group), np.arange(10))
     ]
     assert max(ink) / min(ink) < 1.01
+
+
+def test_with_reuse_images_are_distinct_within_a_group_only(toy):
+    settings: Any = {"sizes": (2, 2), "angle_step": 0.0, "images": 15, "test_images": 8}
+    federation = fair_mnist_rotate(**settings, reuse=True)
+    group = np.asarray(federation.client_group)
+    for g in range(2):
+        rows = np.concatenate([federation.train.of(int(k)) for k in np.flatnonzero(group == g)])
+        pictures = {federation.x[row].tobytes() for row in rows}
+        assert len(pictures) == 30, "distinct within the group"
+    everyone = {federation.x[row].tobytes() for k in range(4) for row in federation.train.of(k)}
+    assert 30 < len(everyone) < 60, "of 40 images, groups share some and draw their own"
+
+
+def test_reuse_allows_more_images_than_clients_could_have_alone(toy):
+    with pytest.raises(ValueError, match=r"4 clients .* need 60 training images.*reuse=true"):
+        fair_mnist_rotate(sizes=(2, 2), images=15, test_images=8)
+    with pytest.raises(ValueError, match="3 clients with 15 images each need 45 training images"):
+        fair_mnist_rotate(sizes=(3, 2), images=15, test_images=8, reuse=True)

@@ -94,3 +94,18 @@ def test_wrong_settings_are_refused():
         synthetic(clients=0)
     with pytest.raises(ValueError, match="spread must be at least 0, got -1"):
         synthetic(spread=-1)
+
+
+def test_split_seeds_go_through_the_draws():
+    drawn = [synthetic(clients=6, seed=3, draws=2, split_seed=s) for s in range(4)]
+    alone = [synthetic(clients=6, seed=3 + s % 2, split_seed=s) for s in range(4)]
+    for one, other in zip(drawn, alone, strict=True):
+        np.testing.assert_array_equal(one.x, other.x)
+        np.testing.assert_array_equal(one.test.rows, other.test.rows)
+    # the splits of one draw divide the same rows
+    assert sorted(map(tuple, drawn[0].x)) == sorted(map(tuple, drawn[2].x))
+
+
+def test_at_least_one_draw_is_needed():
+    with pytest.raises(ValueError, match="draws must be at least 1, got 0"):
+        synthetic(clients=6, draws=0)

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 
+from evenly.experiment.deployment import Round, read_facts, read_rounds
 from evenly.flower import server_state, wire
 from evenly.flower.deploy.loopback import Loopback, Process, kill, wait_until
 from evenly.simulate import simulate
@@ -107,6 +108,37 @@ def test_a_server_that_is_killed_goes_on_where_it_was(made: Deployed, tmp_path: 
 def ended(made: Deployed, run: Process) -> tuple[str, str]:
     ((status, details),) = finished(made.loopback, run, seconds=240 + made.timeout)
     return status, f"{details}\n{run.text()}"
+
+
+def test_a_supernode_that_connects_late_is_served_and_weighed(made: Deployed, tmp_path: Path):
+    """A fifth SuperNode is started while a run is under way. It takes part in the rounds after
+    it connected, and in none before.
+    """
+    loopback, folder, rounds = made.loopback, tmp_path / "results", 40
+    config = {
+        "method": METHOD,
+        "clients": CLIENTS,
+        "timeout": made.timeout,
+        "rounds": rounds,
+        "folder": str(folder),
+    }
+    run = loopback.run(APP, config, name="run-late")
+    kept = folder / server_state.NAME
+    wait_until(
+        lambda: kept.exists() and server_state.rounds_done(folder) >= 5, run, 240, "five rounds"
+    )
+    late = loopback.connect({"late": {"partition-id": CLIENTS, "num-partitions": CLIENTS + 1}})
+    status, said = ended(made, run)
+    assert status == "finished:completed", said
+    assert read_facts(folder).nodes[CLIENTS] == late["late"]
+    counted = [one.number for one in read_rounds(folder) if _weight(one, CLIENTS) > 0]
+    assert counted[0] > 5
+    assert counted == list(range(counted[0], rounds + 1))
+
+
+def _weight(one: Round, client: int) -> float:
+    """The coefficient of a client in a round; 0 if it was not in the cohort."""
+    return float(one.weights[one.cohort == client].sum())
 
 
 def test_a_run_with_too_few_usable_replies_fails_and_says_so(made: Deployed):

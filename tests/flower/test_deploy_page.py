@@ -24,8 +24,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
+from evenly.flower.clients.egress import read_egress
 from evenly.flower.deploy.loopback import Process, free_ports, kill, start, stop, wait_until
+from tests.flower.signing import Hub, bundle, serving, signed, trust
 from tests.pages import ROOT, blocks, commands
 
 PAGE = ROOT / "docs" / "flower-deploy.md"
@@ -40,7 +43,7 @@ class Page:
     """What the page says, with its places moved into a folder and its names to the loopback."""
 
     def __init__(self, folder: Path, port: int, door: int) -> None:
-        self.folder = folder
+        self.folder, self.hub = folder, ""
         self.moved = {
             "/etc/evenly": str(folder / "etc"),
             "/var/lib/evenly": str(folder / "var"),
@@ -49,6 +52,7 @@ class Page:
             "fl.example.org:9092": f"127.0.0.1:{door}",
             "127.0.0.1:8000": f"127.0.0.1:{port}",
             "--port 8000": f"--port {port}",
+            "@example/ward": "@local/ward",
         }
         self.files = {
             block.title: self.move(block.text) for block in blocks(PAGE) if block.kind == "file"
@@ -171,9 +175,16 @@ def done(page: Page, words: list[str], env: dict[str, str] | None = None, code: 
     return ran.stdout + ran.stderr
 
 
+@pytest.fixture(autouse=True)
+def _hub(page: Page) -> Iterator[None]:
+    with serving() as page.hub:
+        yield
+
+
 def superlink(page: Page, running: list[Process], name: str) -> dict[str, str]:
-    """Start what the unit of the server starts; its environment."""
+    """Start what the unit of the server starts, with a hub of our own; its environment."""
     command, env = page.unit("flower-superlink.service")
+    env["FLWR_SUPERGRID_API_URL"] = page.hub
     link = start(name, command, page.folder / f"{name}.log", env)
     running.append(link)
     wait_until(lambda: "Uvicorn running" in link.text(), link, WAITING, "answering")
@@ -201,6 +212,7 @@ def test_everything_on_the_page_works(page: Page, running: list[Process]):
     (page.folder / "etc" / "ca.pem").write_bytes(
         (page.folder / "etc" / "tls" / "ca.pem").read_bytes()
     )
+    trust(SIGNER, page.folder / "etc" / "trusted.yaml")
     key = page.command("evenly", "flower", "key")
     for name in HOSPITALS:
         done(page, [*key[:-1], key[-1].replace("north", name)])
@@ -229,6 +241,17 @@ def test_everything_on_the_page_works(page: Page, running: list[Process]):
         door.server_close()
 
 
+SIGNER = ed25519.Ed25519PrivateKey.generate()
+
+
+def published(page: Page, key: ed25519.Ed25519PrivateKey) -> None:
+    """The app as it is now, in the hub, signed."""
+    for old in page.folder.glob("*.fab"):
+        old.unlink()
+    Hub.fab = bundle(page.folder / "ward")
+    Hub.verifications = [signed(Hub.fab, key)]
+
+
 def through_the_door(page: Page, running: list[Process], env: dict[str, str]) -> None:
     register = page.command("flwr", "supernode", "register")
     for name in HOSPITALS:
@@ -251,7 +274,12 @@ def through_the_door(page: Page, running: list[Process], env: dict[str, str]) ->
             "north": name,
             str(page.folder / "srv"): str(page.folder / f"srv-{name}"),
             "var/flwr": f"var/{name}",
+            "policy.toml": f"policy-{name}.toml",
         }
+        (page.folder / "etc" / f"policy-{name}.toml").write_text(
+            f'methods = ["fairfed(metric=eod)+reweigh"]\nlog = "{page.folder}/var/{name}.jsonl"\n'
+            "least_cell = 1\nleast_change = 1\n"  # of a hundred rows, most counts are small
+        )
         command, own = page.unit("flower-supernode.service", **moved)
         nodes[name] = start(
             name, [*command, "--port", str(free_ports(1)[0])], page.folder / f"{name}.log", own
@@ -265,6 +293,7 @@ def through_the_door(page: Page, running: list[Process], env: dict[str, str]) ->
     config = page.folder / "ward" / "pyproject.toml"
     config.write_text(re.sub(r"rounds = \d+", "rounds = 1", config.read_text()))
     run = page.command("flwr", "run")
+    published(page, SIGNER)
     done(page, run, env)
     report = page.folder / "var" / "results" / "report.html"
     assert report.exists(), done(page, ["flwr", "list", "--format", "json"], env)
@@ -272,8 +301,11 @@ def through_the_door(page: Page, running: list[Process], env: dict[str, str]) ->
     env = superlink(page, running, "superlink-again")
     time.sleep(1)
     config.write_text(config.read_text().replace("rounds = 1", "rounds = 2"))
+    published(page, SIGNER)
     done(page, run, env)
     runs = json.loads(done(page, ["flwr", "list", "--format", "json"], env))["runs"]
     assert [one["status"] for one in runs].count("finished:completed") == 2, runs
     assert len(list((page.folder / "var" / "results" / "history").glob("*"))) >= 2
     assert all(name in report.read_text() for name in HOSPITALS)
+    kinds = {one.kind for one in read_egress(page.folder / "var" / "north.jsonl")}
+    assert kinds == {"census", "train", "evaluate"}

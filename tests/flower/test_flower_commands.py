@@ -100,7 +100,7 @@ def test_an_app_on_a_table_trains_and_reports(monkeypatch: pytest.MonkeyPatch):
 def test_an_app_on_a_synthetic_federation_trains(monkeypatch: pytest.MonkeyPatch):
     printed = evenly("new", "toy")
     assert "method: q-fedavg(q=1) (chosen because there are no sensitive columns" in printed
-    assert " method: fedavg Next: " in evenly("new", "plain", "--method", "fedavg")
+    assert " method: fedavg policies: " in evenly("new", "plain", "--method", "fedavg")
     trained("toy", ("client-0", "client-1", "client-2"), {}, monkeypatch)
     assert Path("results/report.html").exists()
 
@@ -167,6 +167,7 @@ def test_each_supernode_is_told_its_client(folder: Path):
         "num-partitions": 3,
         "client": "north",
         "table": str(folder / "table.csv"),
+        "policy": str(folder / "ward" / "sites" / "client-1-north" / "policy.toml"),
     }
     assert len(read_app(Path("ward"), clients=2).nodes) == 2
     assert "clients must be at most" in evenly("up", "ward", "--clients", "4", code=2)

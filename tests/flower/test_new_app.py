@@ -1,5 +1,6 @@
 """Apps that are written for users: which files, which method, and a name that Python accepts."""
 
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pandas as pd
 import pytest
 
 from evenly.data.federation import Federation
-from evenly.flower.app import write_synthetic_app, write_table_app
+from evenly.flower.app import policy_path, write_synthetic_app, write_table_app
+from evenly.flower.clients.policy import read_policy
 from evenly.flower.deploy.loopback import read_app
 
 CODE = {"__init__.py", "server_app.py", "client_app.py", "task.py"}
@@ -38,7 +40,12 @@ def test_an_app_of_one_round_is_written_and_listed(tmp_path: Path):
     assert told["tool"]["flwr"]["app"]["fab-include"] == ["my_ward/*.py"]
     assert "evenly" not in told["tool"]
     assert list(read_app(folder).nodes) == ["client-0", "client-1", "client-2"]
-    assert read_app(folder, 1).nodes == {"client-0": {"partition-id": 0, "num-partitions": 1}}
+    policy = folder / "sites" / "client-0" / "policy.toml"
+    assert read_app(folder, 1).nodes == {
+        "client-0": {"partition-id": 0, "num-partitions": 1, "policy": str(policy.resolve())}
+    }
+    with pytest.raises(ValueError, match=r"There is no policy .*client-3"):
+        read_app(folder, 4)
 
 
 @pytest.mark.parametrize("rounds", [0, -3])
@@ -115,7 +122,11 @@ def test_an_app_on_a_table_has_a_schema_and_a_method_that_fits(
         ValueError, match="clients must be at most 3, the number of clients in the table, got 4"
     ):
         read_app(folder, 4)
+    assert [read_policy(policy_path(folder, site)).methods for site in read_app(folder).nodes] == [
+        (method,)
+    ] * 3
     written[-1].unlink()  # without what was agreed, clients have only numbers
+    shutil.rmtree(folder / "sites")  # and no policies
     assert list(read_app(folder).nodes) == ["client-0", "client-1", "client-2"]
 
 

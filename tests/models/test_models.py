@@ -307,3 +307,25 @@ def test_every_named_model_fits_the_federation_it_was_built_for(name: str):
 def test_wrong_settings_are_refused(build: Any, message: str):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize("name", ["softmax", "logistic", "svm"])
+def test_linear_models_start_at_zero_or_as_in_pytorch(name: str):
+    sizes = {"features": 400, **({"classes": 3} if name == "softmax" else {})}
+    zero, random = (TASKS[name](**sizes, start=start) for start in ("zero", "random"))
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(zero.init(jax.random.key(1))))
+    drawn = random.init(jax.random.key(1))
+    weights = np.asarray(drawn["w"])
+    assert jax.tree.map(jnp.shape, drawn) == jax.tree.map(jnp.shape, zero.init(jax.random.key(1)))
+    # uniform within 1 / sqrt(400)
+    assert np.abs(weights).max() <= 0.05
+    assert np.abs(np.asarray(drawn["b"])).max() <= 0.05
+    assert weights.std() == pytest.approx(0.05 / np.sqrt(3), rel=0.1)
+    assert weights.mean() == pytest.approx(0, abs=0.005)
+    other = random.init(jax.random.key(2))
+    assert not np.array_equal(weights, other["w"])
+
+
+def test_another_start_is_refused():
+    with pytest.raises(ValueError, match="start must be 'zero' or 'random'"):
+        Logistic(features=2, start="ones")

@@ -198,15 +198,15 @@ def test_sizes_are_rounded_up_to_four_bits(n: int, found: int):
 @pytest.mark.parametrize(
     "rows, cells, other, rounds, padded, steps",
     [
-        (2**21, 2**22, {}, 32, 32, 160),  # the next power of two, and five steps a round
+        (2**21, 2**22, {}, 20, 32, 160),  # room for the next power of two, and five steps a round
         (40, 2**22, {}, 4, 32, 20),  # room for 20 batches of two
         (2, 2**22, {}, 1, 32, 7),  # one round at least, however long
         (2**21, 25, {"runs": 2}, 4, 4, 160),  # 25 cells, six for each round
         (2**21, 5, {"runs": 2}, 1, 1, 160),
         (2**21, 2**22, {"rounds": 3}, 8, 8, 40),  # a short run shares the program of longer ones
-        (2**21, 2**22, {"rounds": 9}, 16, 16, 80),
+        (2**21, 2**22, {"rounds": 9}, 9, 16, 80),
         (2**21, 2**22, {"rounds": 16}, 16, 16, 80),
-        (2**21, 2**22, {"rounds": 17}, 32, 32, 160),
+        (2**21, 2**22, {"rounds": 17}, 17, 32, 160),
         (2**21, 2**22, {"most": 2}, 2, 2, 10),
         (2**21, 2**22, {"most": 0}, 1, 1, 7),
         (2**21, 2**22, {"rounds": 5000}, 1024, 1024, 5120),

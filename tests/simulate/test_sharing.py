@@ -158,11 +158,11 @@ def test_short_steps_follow_one_another_unasked(
 @pytest.mark.parametrize(
     "rounds, small, room",
     [
-        (100, True, 32),
+        (100, True, 25),
         (128, True, 32),
-        (129, True, 64),
+        (129, True, 33),
         (32, True, 8),
-        (33, True, 16),
+        (33, True, 9),
         (1, True, 8),
         (100, False, 1024),
     ],

@@ -61,6 +61,20 @@ class Method:
         combine: Combines the traces of several runs into one.
         example: Notation that works for any data. By default the name.
         bibtex: The publication in BibTeX, or several publications. `evenly cite` prints it.
+
+    Example:
+        >>> import evenly
+        >>> from evenly.types import Rule, Weighed, record
+        >>> @record
+        ... class ByLoss(Rule):
+        ...     needs = frozenset({"loss"})
+        ...     def weigh(self, public, own, sums):
+        ...         return Weighed(own.loss)
+        >>> method = evenly.Method(
+        ...     name="by-loss", title="By loss", reference="", formula="F", rule=ByLoss
+        ... )
+        >>> method.build({"epochs": 2}).work.epochs
+        2
     """
 
     name: str

@@ -338,7 +338,19 @@ def _within(view: GroupView, favourable: str | None) -> list[str]:
     worse = sum(each.has_interval and each.high < 0 for each in view.client_gaps.spd)
     many = f"; in {worse:,} of them the whole interval lies below 0" if worse else ""
     often = _often(view.client_gaps.mean, than=" on average", doubt=False)
-    return [f"Within {where}, {who} are predicted “{favourable}” {often}{many}."]
+    return [f"Within {where}, {who} are predicted “{favourable}” {often}{many}.", *_origin(view)]
+
+
+def _origin(view: GroupView) -> list[str]:
+    """Split the gap in selection rates into the parts within and between clients."""
+    origin = view.origins.get("spd")
+    if origin is None or abs(origin.gap) < SAME:
+        return []
+    within, between = (_signed(part.value) for part in (origin.within, origin.between))
+    return [
+        f"Of the gap of {_signed(origin.gap)} points, {within} come from within clients, and"
+        f" {between} from the clients at which these people are."
+    ]
 
 
 def _silent(view: GroupView) -> str:

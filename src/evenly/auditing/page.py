@@ -82,6 +82,7 @@ def _opening(audit: Audit) -> Html:
         findings=audit.sentences[len(lead) :],
         tiles=list(_tiles(audit)),
         warnings=audit.warnings,
+        checks=audit.check(),
     )
 
 

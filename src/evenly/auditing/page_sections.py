@@ -7,6 +7,7 @@ import numpy as np
 
 from evenly.auditing.charts import Dot, dots, histogram
 from evenly.auditing.estimates import SCORES, Estimate
+from evenly.auditing.origin_section import origin_parts
 from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import FRACTION, PERCENT, Audit, unit_of
 from evenly.auditing.significance import RATE_OF, group_gaps, highlighted, of_column
@@ -328,6 +329,7 @@ def _view(view: GroupView, charts: list[ChartFigure], audit: Audit) -> list[Html
         *([_against(marked)] if view.against else []),
         _ranges(view),
         *_within(view, audit.clients),
+        *origin_parts(view, audit.clients),
     ]
     return parts
 

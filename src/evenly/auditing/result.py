@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from evenly.auditing.estimates import Estimate
+from evenly.auditing.requirements import RequirementCheck, check_requirements
 from evenly.auditing.views import AGAINST, ClientView, GroupView
 from evenly.metrics import EVERY_METRIC
 from evenly.report.worst_served import Trivial
@@ -64,6 +65,7 @@ class Audit(NamedTuple):
     notes: tuple[str, ...]
     # the model that predicts the most frequent label for everybody; None: it is hidden
     trivial: Trivial | None = None
+    required: tuple[str, ...] = ()  # requirements that the report shows
 
     def __repr__(self) -> str:
         return "\n".join([f"Audit of {self.about.rows:,} rows", *self.sentences])
@@ -114,6 +116,30 @@ class Audit(NamedTuple):
 
         return [*cautions(self), *self.notes]
 
+    def check(self, *requirements: str) -> tuple[RequirementCheck, ...]:
+        """Check whether the model meets requirements, for example before it is released.
+
+        Args:
+            requirements: A metric, a comparison and a number each, such as ``impact_ratio>=0.8``.
+                Without any, those of the report are checked.
+
+        Returns:
+            One check for each, with `met` and a `sentence`. A requirement is not met if everything
+            that it is about is hidden or undefined.
+
+        Raises:
+            ValueError: If a requirement cannot be read, or the audit has no such metric.
+
+        Example:
+            >>> import evenly, pandas as pd
+            >>> people = {"sex": ["f", "m"] * 50, "y": [0, 0, 1, 1] * 25, "p": [0, 0, 0, 1] * 25}
+            >>> frame = pd.DataFrame(people)
+            >>> found = evenly.audit(frame, label="y", prediction="p", sensitive="sex")
+            >>> [check.met for check in found.check("impact_ratio>=0.8", "accuracy>=70")]
+            [False, True]
+        """
+        return check_requirements(self, requirements or self.required)
+
     def json(self) -> dict[str, Any]:
         """The audit as JSON; undefined numbers are null."""
         return {
@@ -132,6 +158,10 @@ class Audit(NamedTuple):
             ),
             "sentences": self.sentences,
             "warnings": self.warnings,
+            "requirements": [
+                {"requirement": str(each.requirement), "met": each.met, "sentence": each.sentence}
+                for each in self.check()
+            ],
             "rows": [
                 {key: _plain(value) for key, value in figure._asdict().items()}
                 for figure in self.figures
@@ -211,10 +241,25 @@ def _figures(audit: Audit) -> Iterator[Figure]:
                     _figure("client", name, f"{metric}:{view.title}", gap)
                     for name, gap in zip(names, gaps, strict=True)
                 )
+        yield from _origin_figures(audit, view)
     if audit.intersections is not None:
         yield from _group_figures(
             audit.intersections, "intersections", "intersection", list(audit.intersections.names)
         )
+
+
+def _origin_figures(audit: Audit, view: GroupView) -> Iterator[Figure]:
+    """The parts of gaps within and between clients, and those of each client."""
+    for metric, origin in view.origins.items():
+        yield _figure("column", view.title, f"{metric}_within_clients", origin.within)
+        yield _figure("column", view.title, f"{metric}_between_clients", origin.between)
+        assert audit.clients is not None
+        names = [audit.clients.names[k] for k in origin.clients]
+        for part in ("within", "between"):
+            for name, value in zip(names, getattr(origin.parts, part), strict=False):
+                yield _figure(
+                    "client", name, f"{metric}_{part}_clients:{view.title}", Estimate(float(value))
+                )
 
 
 def _client_figures(view: ClientView) -> Iterator[Figure]:

@@ -18,6 +18,7 @@ from evenly.auditing.estimates import (
     resampled_interval,
 )
 from evenly.auditing.hiding import FAVOURABLE, Veil, column_veil, label_counts, visible_rates
+from evenly.auditing.within import ORIGINS, ClientGaps, GapOrigin, client_gaps, gap_origin
 from evenly.data.encoding import MISSING as NO_VALUE
 from evenly.data.sensitive import least_favoured
 from evenly.metrics import (
@@ -37,7 +38,7 @@ from evenly.metrics import (
 from evenly.metrics.groups import GroupedRates, view
 from evenly.metrics.metric import FEW_CLIENTS, SIDES
 from evenly.metrics.outcomes import Wholes
-from evenly.metrics.statistics import LEAST_CLIENTS, percentile_interval, resampled
+from evenly.metrics.statistics import LEAST_CLIENTS, percentile_interval
 from evenly.randomness import generator
 from evenly.report.disclosure import Hidden, clients_behind, hide, may_show, small_cells
 from evenly.report.values import wilson
@@ -172,78 +173,6 @@ def _numbered(rows: Array) -> tuple[str, ...]:
     return tuple(f"client {each:0{width}}" for each in number)
 
 
-# Gaps within clients: the difference between a group and all others in each client. A gap over all
-# people can occur in every client, in a few, or only because the clients that serve everybody worse
-# have more people of the group.
-
-
-class ClientGaps(NamedTuple):
-    """The gaps of each client, as fractions; NOTHING where a client has too few people on
-    one side.
-    """
-
-    spd: tuple[Estimate, ...]  # [clients] difference in selection rate
-    eod: tuple[Estimate, ...]  # [clients] difference in true positive rate
-    # of the differences in selection rate, weighted by the number of people of each client
-    mean: Estimate
-
-    @property
-    def clients(self) -> int:
-        """Number of clients with enough people on both sides."""
-        return sum(gap.has_value for gap in self.spd)
-
-
-def client_gaps(pairs: Array, rest: Array, hidden: Array, min_cell: int) -> ClientGaps:
-    """Compute the gaps from tables of the group and of all others in each client [clients, 2,
-    labels, outcomes].
-
-    `hidden` clients have no gap. `rest` [clients, labels, outcomes] counts people on neither side,
-    whose number would follow from the total of their client.
-    """
-    of_sides = rates(pairs, FAVOURABLE)
-    # [clients, sides and rest, labels]
-    counts = label_counts(np.concatenate([pairs, rest[:, None]], axis=1))
-    visible = _visible_clients(counts, hidden, min_cell)
-    spd, eod = (
-        _gaps(of_sides.selection_rate, counts[:, :2].sum(-1), visible),
-        _gaps(of_sides.tpr, counts[:, :2, FAVOURABLE], visible),
-    )
-    return ClientGaps(spd, eod, _mean(spd))
-
-
-def _visible_clients(counts: Array, hidden: Array, min_cell: int) -> Array:
-    """Clients in which both sides may be shown.
-
-    No side may be small or have few people with one label, and no such number may follow from the
-    totals of clients and groups. The selection rates of both sides and the accuracy of the client
-    together could reveal the labels, so these must be visible too.
-    """
-    people = hide(counts.sum(-1), min_cell, sums=[0, 1], also=hidden[:, None]).cells
-    labels = hide(counts, min_cell, sums=[0, 1, 2], also=people[..., None]).cells
-    return ~hidden & ~labels.any((1, 2)) & (counts[:, :2].sum(-1) > 0).all(1)
-
-
-def _gaps(share: Array, rows: Array, visible: Array) -> tuple[Estimate, ...]:
-    """Differences of two shares with Newcombe's 95 % interval."""
-    return estimates(
-        np.where(visible, share[:, 0] - share[:, 1], np.nan), *newcombe(share, rows), rows.sum(1)
-    )
-
-
-def _mean(gaps: tuple[Estimate, ...]) -> Estimate:
-    # [clients, 2]
-    parts = np.array([[gap.rows * gap.value, gap.rows] for gap in gaps if gap.has_value])
-    if not len(parts):
-        return NOTHING
-    total, people = parts.sum(0)
-    if len(parts) < LEAST_CLIENTS:
-        return Estimate(float(total / people), rows=int(people))
-    interval = percentile_interval(
-        np.concatenate([ratio(part[:, 0], part[:, 1]) for part in resampled(parts, 1000, 0)])
-    )
-    return Estimate(float(total / people), float(interval.low), float(interval.high), int(people))
-
-
 # Groups of people: rates of every group, every group against all others, and the best group against
 # the worst.
 
@@ -254,7 +183,9 @@ RATES = {
     "fpr": "False positive rate",
     "base_rate": "Labelled favourable",
 }
-# metrics with each group in turn as the unprivileged one
+# Metrics with each group in turn as the unprivileged one. A new one also needs an entry in NEEDS
+# and, if it is a difference of two rates, in DIFFERENCES. If it is to be tested for significance
+# and named in the summary, it needs entries in `significance` and `findings`.
 GAPS = ("spd", "eod", "aod", "acc_diff", "odds_diff")
 RANGES = (
     "spd_range",
@@ -343,6 +274,7 @@ class GroupView(NamedTuple):
     scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `estimates.SCORES`, [groups] each
     curves: Curves | None = None
     client_gaps: ClientGaps | None = None  # the gap of the unprivileged in each client
+    origins: Mapping[str, GapOrigin] = {}  # where its gaps come from, of `within.ORIGINS`
 
     def few(self, rows: int) -> int:
         """Number of visible rates that rest on fewer rows than this."""
@@ -406,12 +338,37 @@ def add_client_gaps(view: GroupView, units: Array, hidden: Array, min_cell: int)
     others = compared_groups(view.names, view.veil)
     if not view.veil.both_labels[[view.unprivileged, *np.flatnonzero(~others)]].all():
         return view  # the labels of all clients together would reveal those that are hidden
-    number = int(others[: view.unprivileged].sum())
     return view._replace(
         client_gaps=client_gaps(
-            sides(units[:, others], (number,)), units[:, ~others].sum(1), hidden, min_cell
+            _pairs(view, units, others), units[:, ~others].sum(1), hidden, min_cell
         )
     )
+
+
+def _pairs(view: GroupView, units: Array, others: Array) -> Array:
+    """The unprivileged group and all others of each client. [clients, 2, labels, outcomes]"""
+    assert view.unprivileged is not None
+    return sides(units[:, others], (int(others[: view.unprivileged].sum()),))
+
+
+def add_origins(view: GroupView, units: Array, *, one_sided: bool) -> GroupView:
+    """Add where the gaps of the unprivileged group come from to a view with the gaps of clients.
+
+    `one_sided` says whether clients with people on one side only may have parts of their own. The
+    accuracy of a side follows from what clients with a gap show only if there are two outcomes.
+    """
+    gaps = view.client_gaps
+    if gaps is None or view.unprivileged is None:
+        return view
+    pairs = _pairs(view, units, compared_groups(view.names, view.veil))
+    shown = gaps.visible | (gaps.one_sided & one_sided)
+    found = {
+        metric: gap_origin(pairs, metric, shown)
+        for metric in ORIGINS
+        if view.against[metric][view.unprivileged].has_value
+        and (metric != "acc_diff" or pairs.shape[-1] == 2)
+    }
+    return view._replace(origins={name: own for name, own in found.items() if own is not None})
 
 
 def compared_groups(names: Sequence[str], veil: Veil) -> Array:

@@ -15,6 +15,16 @@ from evenly.cli.terminal import plain_console, this_command
 if TYPE_CHECKING:
     from evenly.auditing import Audit
 
+Required = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=(
+            "A requirement such as impact_ratio>=0.8; may be given several times. If one is not"
+            " met, the exit status is 1."
+        )
+    ),
+]
+NOT_MET = 1  # the exit status if a requirement is not met
 FILES = ("audit.csv", "audit.json", "report.html")  # of an audit
 
 
@@ -73,6 +83,7 @@ def audit(
         Path | None,
         typer.Option(help="Folder for the report; by default results/audit- and the file's name."),
     ] = None,
+    require: Required = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -80,13 +91,17 @@ def audit(
     folder = out or Path("results") / f"audit-{predictions.name.partition('.')[0]}"
     _check_folder(folder, predictions)
     from evenly.auditing import audit_file
+    from evenly.auditing.requirements import parse_requirement
 
+    for requirement in require or ():
+        parse_requirement(requirement)  # before a long audit
     result = audit_file(predictions, **options.arguments())
-    result = result._replace(about=result.about._replace(command=this_command()))
+    about = result.about._replace(command=this_command())
+    result = result._replace(about=about, required=tuple(require or ()))
     result.write(folder)
     if as_json:
         print(json.dumps({**result.json(), "report": str(folder / "report.html")}, allow_nan=False))
-    _show(result, folder, as_json=as_json)
+    show_audit(result, folder, as_json=as_json)
 
 
 def _check_folder(folder: Path, predictions: Path) -> None:
@@ -126,10 +141,15 @@ def _sides(texts: Sequence[str] | None, columns: list[str]) -> "dict[str, str] |
     return texts[0]
 
 
-def _show(result: "Audit", folder: Path, *, as_json: bool) -> None:
-    console = plain_console(stderr=as_json)
+def show_audit(result: "Audit", folder: Path, *, as_json: bool) -> None:
+    """Print the findings and the requirements. Exits with status 1 if one is not met."""
+    console, checks = plain_console(stderr=as_json), result.check()
     for sentence in result.sentences:
         console.print(f"• {sentence}")
     for sentence in result.warnings:
         console.print(f"! {sentence}", style="yellow")
+    for check in checks:
+        console.print(check.sentence, style="" if check.met else "bold red")
     console.print(f"Figures: {folder / 'audit.csv'}\nReport:  {folder / 'report.html'}")
+    if not all(check.met for check in checks):
+        raise typer.Exit(NOT_MET)

@@ -5,9 +5,9 @@ metrics and experiments.
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from evenly.cli.options import Plugins
+from evenly.cli.terminal import styled_console
 
 
 def list_all(plugin: Plugins = None) -> None:
@@ -24,7 +24,7 @@ def list_all(plugin: Plugins = None) -> None:
     from evenly.parts.work import PREPARES
     from evenly.privacy import PRIVACIES
 
-    console = Console()
+    console = styled_console()
     console.print(methods_table())
     parts = {
         "sampling": SAMPLINGS,
@@ -52,7 +52,7 @@ def describe(
     """
     import evenly
 
-    Console().print(evenly.describe(name))
+    styled_console().print(evenly.describe(name))
 
 
 def cite(

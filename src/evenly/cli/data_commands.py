@@ -6,21 +6,13 @@ import inspect
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.table import Table
 
 from evenly.cli.options import Plugins
-from evenly.cli.terminal import Commands, plain_console, titled_table
+from evenly.cli.terminal import Commands, plain_console, styled_console, titled_table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from evenly.data.federation import Federation
     from evenly.datasets import DatasetCard
 
@@ -38,7 +30,7 @@ def list_all(plugin: Plugins = None) -> None:
     )
     for card in DATASETS.values():
         table.add_row(card.name, card.title, ", ".join(card.papers), card.state)
-    Console().print(table)
+    styled_console().print(table)
 
 
 @app.command()
@@ -59,7 +51,7 @@ def describe(
     from evenly.notation import parse_one
 
     part = parse_one(name, "data set")
-    card, console, plain = _card(part.name), Console(), plain_console()
+    card, console, plain = _card(part.name), styled_console(), plain_console()
     for fact in dataset_facts(card):
         plain.print(fact)
     if card.state in ("here", "none needed"):
@@ -74,6 +66,15 @@ def describe(
 @app.command()
 def fetch(name: Name) -> None:
     """Download a data set's files and verify them."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
     from evenly.datasets import fetch as fetch_file
 
     columns = (
@@ -84,13 +85,13 @@ def fetch(name: Name) -> None:
         TimeRemainingColumn(),
     )
     card = _card(name)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=styled_console(stderr=True), transient=True) as bar:
         for file in card.files:
             task = bar.add_task(file.path, total=None)
             fetch_file(
                 file, lambda done, total, task=task: bar.update(task, completed=done, total=total)
             )
-    Console().print(
+    styled_console().print(
         f"{name}: {len(card.files)} files in place and checked."
         if card.files
         else f"{name} needs no files."
@@ -112,7 +113,7 @@ def check(
         files = card.present
         for file in files:
             check_file(file)
-        Console().print(
+        styled_console().print(
             f"{card.name}: {f'{len(files)} files whole' if files else 'no files here'}",
             highlight=False,
         )
@@ -127,7 +128,7 @@ def _card(name: str) -> "DatasetCard":
     return DATASETS[name]
 
 
-def _clients_table(federation: "Federation") -> Table:
+def _clients_table(federation: "Federation") -> "Table":
     """Return the largest and the smallest clients."""
     from evenly.metrics.representation import describe as describe_clients
     from evenly.metrics.representation import left_over
@@ -188,7 +189,7 @@ def _coverage(federation: "Federation", card: "DatasetCard", settings: dict[str,
     )
 
 
-def _groups_table(federation: "Federation") -> Table:
+def _groups_table(federation: "Federation") -> "Table":
     """Return the groups, their sizes and their shares of favourable labels."""
     from evenly.metrics.representation import describe_groups
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from evenly.cli.options import (
     Data,
@@ -22,7 +21,7 @@ from evenly.cli.options import (
     checked_loggers,
     data_source,
 )
-from evenly.cli.terminal import this_command
+from evenly.cli.terminal import styled_console, this_command
 
 if TYPE_CHECKING:
     from evenly.cli.experiment_runs import RunOptions, RunResult
@@ -137,7 +136,7 @@ def _show_plan_only(plan: "Plan | StudyPlan", folder: Path) -> None:
     first = next(iter(plans.values()))
     setting = setting_of(first, first.seeds[0])
     refuse_large_models(first, setting)
-    show_plan(Console(), plans, folder, setting)
+    show_plan(styled_console(), plans, folder, setting)
 
 
 def resume(

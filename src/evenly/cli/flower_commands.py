@@ -1,5 +1,5 @@
 """`evenly flower`: write a Flower app, run it on this machine as a real federation, and create
-certificates and keys.
+certificates and keys. Commands for the operator of a site are in `evenly.cli.site_commands`.
 """
 
 import datetime
@@ -11,23 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
+from evenly.cli import site_commands
 from evenly.cli.options import TableColumns, refuse_without_table
-from evenly.cli.terminal import Commands, plain_console, this_command
+from evenly.cli.terminal import Commands, plain_console, styled_console, this_command
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
     from evenly.flower.deploy.loopback import App, Loopback, Process, RunProgress
 
-app = Commands("Real federations with Flower: apps, trials, certificates, keys.")
+app = Commands("Real federations with Flower: apps, trials, sites, certificates, keys.")
 Method = Annotated[
     str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")
 ]
@@ -68,7 +63,18 @@ def new(
         )
     console, chosen = plain_console(), method or _default_words(sensitive)
     console.print("\n".join([*(f"Wrote {path}" for path in files), f"method: {chosen}", *facts]))
+    console.print(_policies(folder))
     console.print(f"Next: evenly flower up {folder}")
+
+
+def _policies(folder: Path) -> str:
+    """Return what the policies of an app's sites are."""
+    from evenly.flower.app import SITES
+    from evenly.flower.clients.policy import read_policy
+
+    least = [read_policy(path).least_cell for path in (folder / SITES).glob("*/policy.toml")]
+    few = f" ({least.count(1)} of them with counts from 1, for this trial)" if 1 in least else ""
+    return f"policies: {folder / SITES}/*/policy.toml, one for each of {len(least)} sites{few}"
 
 
 def _default_words(sensitive: list[str]) -> str:
@@ -180,6 +186,10 @@ def key(
     )
 
 
+app.command()(site_commands.egress)
+app.command()(site_commands.node)
+
+
 def _run_config(
     flower_app: "App", options: dict[str, Any], facts: dict[str, Any]
 ) -> dict[str, Any]:
@@ -215,7 +225,7 @@ def _logs(results: Path) -> Path:
 
 
 @contextmanager
-def _resumable(console: Console, results: Path) -> Iterator[None]:
+def _resumable(console: "Console", results: Path) -> Iterator[None]:
     """Print how to resume after a Ctrl-C."""
     try:
         yield
@@ -251,7 +261,7 @@ def _show_results(results: Path) -> None:
     from evenly.cli.terminal_tables import opening_of, results_table, warnings_of
     from evenly.experiment.reopen import open_results
 
-    console = Console()
+    console = styled_console()
     try:
         comparison = open_results(results)
     except ValueError as error:  # no client has evaluated the model
@@ -261,8 +271,18 @@ def _show_results(results: Path) -> None:
         console.print(part)
 
 
-def _run(console: Console, loopback: "Loopback", flower_app: "App", config: dict[str, Any]) -> None:
+def _run(
+    console: "Console", loopback: "Loopback", flower_app: "App", config: dict[str, Any]
+) -> None:
     """Start the SuperLink, the SuperNodes and the app, show its rounds, and stop everything."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     from evenly.flower.deploy.loopback import ProcessError
 
     columns = (
@@ -291,7 +311,7 @@ def _run(console: Console, loopback: "Loopback", flower_app: "App", config: dict
             )
 
 
-def _start_nodes(bar: Progress, task: TaskID, loopback: "Loopback", flower_app: "App") -> None:
+def _start_nodes(bar: "Progress", task: "TaskID", loopback: "Loopback", flower_app: "App") -> None:
     for number, (name, node_config) in enumerate(flower_app.nodes.items()):
         bar.update(
             task, description="starting SuperNodes", completed=number, total=len(flower_app.nodes)
@@ -302,7 +322,7 @@ def _start_nodes(bar: Progress, task: TaskID, loopback: "Loopback", flower_app: 
 
 
 def _follow_run(
-    bar: Progress, loopback: "Loopback", flower_app: "App", config: dict[str, Any]
+    bar: "Progress", loopback: "Loopback", flower_app: "App", config: dict[str, Any]
 ) -> "Process":
     """Run the app to its end. Show its rounds, and warn about SuperNodes that end."""
     from evenly.flower.deploy.loopback import follow
@@ -338,7 +358,7 @@ def _follow_run(
 
 
 @contextmanager
-def _stopping_task(bar: Progress) -> Iterator[None]:
+def _stopping_task(bar: "Progress") -> Iterator[None]:
     """Show at the end that processes are being stopped, which takes seconds."""
     try:
         yield

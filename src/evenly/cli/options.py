@@ -1,4 +1,9 @@
-"""Options that several commands share, and the values that commands make of them."""
+"""Options that several commands share, and the values that commands make of them.
+
+What determines a result is an option of `compare` and `tune`, and a field of an experiment file
+(`evenly.experiment.config`) for `run`. The Python interface has the same settings
+(`evenly.api.settings`). Where results go and how they are shown is an option of all.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from evenly.cli.options import Plugins
-from evenly.cli.terminal import plain_console, titled_table
+from evenly.cli.terminal import plain_console, styled_console, titled_table
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from evenly.experiment.reopen import Difference
     from evenly.experiment.study import StudyPlan
 
@@ -61,13 +61,13 @@ def report(
     specs, warnings = _write_report(folder, path, min_cell)
     files = write_figures(specs, figures, (format or ChartFormat.svg).value) if figures else []
     for warning in warnings:
-        Console().print(warning)
+        styled_console().print(warning)
     plain_console().print(
         f"Report:  {path}" + (f"\nFigures: {len(files)} files in {figures}" if files else "")
     )
 
 
-def _write_report(folder: Path, path: Path, min_cell: int) -> tuple[dict[str, Any], list[Text]]:
+def _write_report(folder: Path, path: Path, min_cell: int) -> "tuple[dict[str, Any], list[Text]]":
     """Write the report of a folder, and return its charts and warnings."""
     from evenly.experiment.reopen import read_plan
     from evenly.experiment.study import StudyPlan
@@ -80,7 +80,7 @@ def _write_report(folder: Path, path: Path, min_cell: int) -> tuple[dict[str, An
     )
 
 
-def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], list[Text]]:
+def _comparison(folder: Path, path: Path, least: int) -> "tuple[dict[str, Any], list[Text]]":
     """Write the report of one comparison, and return its charts and warnings."""
     from evenly.cli.terminal_tables import warnings_of
     from evenly.experiment.paper import paper_lines
@@ -95,7 +95,7 @@ def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], l
 
 def _study(
     folder: Path, path: Path, plan: "StudyPlan", least: int
-) -> tuple[dict[str, Any], list[Text]]:
+) -> "tuple[dict[str, Any], list[Text]]":
     """Write the report of a study, and return its charts and warnings."""
     from evenly.cli.terminal_tables import warnings_of
     from evenly.experiment.folder import RunRecord, read_record
@@ -230,7 +230,7 @@ def diff(
 
 
 def _show_difference(difference: "Difference", first: Path, second: Path) -> None:
-    console, plain = Console(), plain_console()
+    console, plain = styled_console(), plain_console()
     if difference.same:
         plain.print(f"The same: settings, methods and all {difference.compared:,} figures.")
         return

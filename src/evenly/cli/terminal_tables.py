@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from evenly.algorithms import METHODS
 from evenly.catalogue import reveals
-from evenly.cli.terminal import StyledTable, titled_table
+from evenly.cli.terminal import titled_table
 from evenly.data.columns import Fact, column_facts
 from evenly.data.federation import Federation
 from evenly.data.sides import side_facts
@@ -38,6 +38,20 @@ from evenly.report.values import spread_words
 TOP = 5  # methods in the table of a study
 # the report's folder and --json have every figure
 MAIN = ("average", "average_devices", "worst10", "variance", "std")
+
+
+class StyledTable(Table):
+    """A table whose caption explains its styles. The caption is left out where there are none: in
+    files, pipes and terminals without styles.
+    """
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        caption = self.caption
+        self.caption = caption if console.color_system else None
+        try:
+            yield from super().__rich_console__(console, options)
+        finally:
+            self.caption = caption
 
 
 def results_table(comparison: Comparison) -> Table:

@@ -4,9 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from evenly.cli.interruption import working_in
 from evenly.cli.options import (
@@ -19,9 +16,18 @@ from evenly.cli.options import (
     data_source,
     plugin_records,
 )
-from evenly.cli.terminal import plain_console, print_json, this_command, titled_table
+from evenly.cli.terminal import (
+    plain_console,
+    print_json,
+    styled_console,
+    this_command,
+    titled_table,
+)
 
 if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
     from evenly.experiment.tuning import Tuning
     from evenly.experiment.tuning_space import TuningPlan
 
@@ -164,7 +170,7 @@ def _show_data(plan: "TuningPlan") -> None:
     if "path" in data:
         federation = load(data, plan.shared.seeds[0])
         facts = sampling_facts(plan.final(plan.baseline), federation) + facts_of(federation, data)
-        Console(stderr=True).print(facts_table(facts), highlight=False)
+        styled_console(stderr=True).print(facts_table(facts), highlight=False)
 
 
 def _run_search(plan: "TuningPlan", number: int, folder: Path, *, force: bool) -> "Tuning":
@@ -172,7 +178,7 @@ def _run_search(plan: "TuningPlan", number: int, folder: Path, *, force: bool) -
     from evenly.experiment.tuning import search
 
     what = f"trying {number} settings on {len(plan.shared.seeds)} seeds"
-    with progress_bar(what, Console(stderr=True)) as report:
+    with progress_bar(what, styled_console(stderr=True)) as report:
         return search(plan, number, folder, force=force, progress=report, command=this_command())
 
 
@@ -181,7 +187,7 @@ def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], *, as_json
     from evenly.experiment.tuning import trial_rows
     from evenly.report.tuning_page import caution, finding, rule
 
-    console = Console(stderr=as_json)
+    console = styled_console(stderr=as_json)
     console.print(_table(tuning))
     sentences = filter(None, (finding(tuning), rule(tuning), caution(tuning)))
     console.print("\n".join(sentences) + "\n", highlight=False)
@@ -205,8 +211,10 @@ def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], *, as_json
     plain_console(stderr=as_json).print(files)
 
 
-def _size_warnings(tuning: "Tuning") -> list[Text]:
+def _size_warnings(tuning: "Tuning") -> "list[Text]":
     """Return a warning if the sizes of clients do not count, unless `_show_data` printed it."""
+    from rich.text import Text
+
     from evenly.experiment.client_sizes import sampling_facts
 
     plan = tuning.plan.final(tuning.plan.baseline)
@@ -216,7 +224,7 @@ def _size_warnings(tuning: "Tuning") -> list[Text]:
     return [Text(f"! {fact.text}", style="yellow") for fact in facts]
 
 
-def _table(tuning: "Tuning") -> Table:
+def _table(tuning: "Tuning") -> "Table":
     from evenly.report.tuning_trials import MOST, marks_words, trials_table
     from evenly.report.values import spread_words
 

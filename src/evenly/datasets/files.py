@@ -285,7 +285,16 @@ class Sizes(NamedTuple):
 
 @record
 class DatasetCard:
-    """The description of a data set: how to load it, its files, its origin and its pitfalls."""
+    """The description of a data set: how to load it, its files, its origin and its pitfalls.
+
+    Example:
+        >>> import evenly
+        >>> def wards(clients=5, split_seed=0):
+        ...     return evenly.synthetic(clients=clients, split_seed=split_seed)
+        >>> card = evenly.DatasetCard(name="wards", title="Made-up wards", load=wards)
+        >>> card.state
+        'none needed'
+    """
 
     name: str = static(doc="name in commands and experiment files")
     title: str = static(doc="description in one line")

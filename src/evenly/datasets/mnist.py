@@ -201,6 +201,7 @@ def fair_mnist_rotate(
     sizes: Sequence[int] = SIZES,
     angle_step: float = 36.0,
     images: int = 60,
+    reuse: bool = False,
     test_images: int = 10_000,
     pixels: str = "bytes",
     seed: int = 0,
@@ -210,15 +211,17 @@ def fair_mnist_rotate(
     the group of each client.
 
     `sizes` has the number of clients of each group. Each client trains on `images` images, drawn by
-    `seed`. The first `test_images` official test images test every group. There are no validation
-    images, so `split_seed` has no effect.
+    `seed`. No two clients have the same image, or, with `reuse`, no two clients of a group: every
+    group then draws from all images, so that clients may have more of them. The first `test_images`
+    official test images test every group. There are no validation images, so `split_seed` has no
+    effect.
     """
     x, y, in_test = read_idx_set(MNIST_LAYOUT)
     train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)[:test_images]
-    _check(sizes, images, test_images, len(train), int(in_test.sum()))
+    _check(sizes, images, test_images, len(train), int(in_test.sum()), reuse=reuse)
     clients, groups = sum(sizes), len(sizes)
     group = np.repeat(np.arange(groups), sizes)  # of each client
-    drawn = generator(seed, "rotated clients").permutation(train)[: clients * images]
+    drawn = _draw_images(train, sizes, images, reuse, seed)
     parts = [drawn[np.repeat(group, images) == g] for g in range(groups)] + [test] * groups
     angles = [angle_step * g for g in range(groups)] * 2
     images_of_all = np.concatenate(
@@ -276,7 +279,23 @@ def rotate_images(x: np.ndarray, angle: float) -> np.ndarray:
     return out.reshape(x.shape)
 
 
-def _check(sizes: Sequence[int], images: int, test_images: int, train: int, test: int) -> None:
+def _draw_images(
+    train: np.ndarray, sizes: Sequence[int], images: int, reuse: bool, seed: int
+) -> np.ndarray:
+    """Return the numbers of the clients' images, client by client."""
+    if not reuse:
+        return generator(seed, "rotated clients").permutation(train)[: sum(sizes) * images]
+    return np.concatenate(
+        [
+            generator(seed, "rotated group", g).permutation(train)[: clients * images]
+            for g, clients in enumerate(sizes)
+        ]
+    )
+
+
+def _check(
+    sizes: Sequence[int], images: int, test_images: int, train: int, test: int, *, reuse: bool
+) -> None:
     valid = len(sizes) >= 1 and all(isinstance(n, int | np.integer) and n >= 1 for n in sizes)
     require(
         valid,
@@ -284,11 +303,11 @@ def _check(sizes: Sequence[int], images: int, test_images: int, train: int, test
         f" {sizes!r}.",
     )
     require(images >= 1, f"images must be at least 1 for each client, got {images}.")
-    needed = sum(sizes) * images
+    clients = max(sizes) if reuse else sum(sizes)
     require(
-        needed <= train,
-        f"{sum(sizes)} clients with {images} images each need {needed} training images, but there"
-        f" are {train}.",
+        clients * images <= train,
+        f"{clients} clients with {images} images each need {clients * images} training images, but"
+        f" there are {train}.{'' if reuse else ' Pass reuse=true to share images between groups.'}",
     )
     require(
         1 <= test_images <= test, f"test_images must be between 1 and {test}, got {test_images}."

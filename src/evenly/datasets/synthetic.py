@@ -43,6 +43,7 @@ def synthetic(
     classes: int = 10,
     spread: float = 1.0,
     seed: int = 0,
+    draws: int = 1,
     split_seed: int = 0,
 ) -> Federation:
     """Draw the synthetic federation of the q-FFL paper. Nothing is downloaded.
@@ -55,6 +56,9 @@ def synthetic(
         classes: Number of classes.
         spread: Standard deviation of the logarithm of the clients' numbers of rows.
         seed: Seed of the data.
+        draws: Number of different data sets that a comparison with several seeds goes through. The
+            data are drawn with ``seed + split_seed % draws``, so that eight draws and 40 seeds are
+            five splits of each draw.
         split_seed: Seed that divides each client's rows into training, validation and test rows.
 
     Returns:
@@ -76,6 +80,8 @@ def synthetic(
         )
     if not spread >= 0:
         raise ValueError(f"spread must be at least 0, got {spread}.")
+    require(draws >= 1, f"draws must be at least 1, got {draws}.")
+    seed += split_seed % draws
     sizes = _sizes(clients, spread, seed).astype(int)
     alike = {"non-iid": 0, "iid": clients, "hybrid": clients // 2}[kind]
     shared = generator(seed, "shared model")

@@ -27,7 +27,7 @@ from evenly.metrics.clients import tenth
 from evenly.metrics.groups import view
 from evenly.types import Trace
 
-SCHEMA = 1
+RESULTS_SCHEMA = 1
 MOST_NAMED = 12
 MOST_LISTED = 5_000  # clients with rows of their own; of more, their quantiles are told
 QUANTILES = (0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1)
@@ -242,9 +242,11 @@ def tidy_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
 
 
 def _run_columns(comparison: Comparison, run: Run) -> dict[str, Any]:
-    """The columns that are the same in every row of a run."""
+    """The columns that are the same in every row of a run. Studies have the same columns: see
+    `papers.thesis.tidy_study`.
+    """
     return {
-        "schema": SCHEMA,
+        "schema": RESULTS_SCHEMA,
         "experiment": comparison.name,
         "run": f"{run.label}#{run.seed}",
         "label": run.label,

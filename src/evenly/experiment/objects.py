@@ -79,7 +79,9 @@ def reference_of(thing: Any) -> str:
 
 
 def _digest(thing: Any) -> str:
-    """Hash of a record: its text, its numbers, and the source of classes that are not evenly's."""
+    """Hash of a record: its text, its numbers, and the source of classes and functions that are
+    not evenly's.
+    """
     text = re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
     digest = hashlib.sha256(text.encode())
     for leaf in jax.tree.leaves(thing):
@@ -92,7 +94,8 @@ def _digest(thing: Any) -> str:
 
 def _sources(thing: Any) -> Iterable[str]:
     parts = [thing, *vars(thing).values()] if hasattr(thing, "__dict__") else [thing]
-    for kind in dict.fromkeys(map(type, parts)):
+    functions = [part for part in parts if inspect.isfunction(part)]
+    for kind in dict.fromkeys([*map(type, parts), *functions]):
         if kind.__module__.split(".")[0] not in ("evenly", "builtins", "jax", "jaxlib", "numpy"):
             try:
                 yield inspect.getsource(kind)

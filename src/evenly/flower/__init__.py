@@ -1,9 +1,21 @@
 """Deployments with Flower: every method as a strategy, and clients for JAX, PyTorch and
 scikit-learn.
 
-from evenly.flower import strategy
+`strategy("q-fedavg(q=1)")` returns a strategy for the `ServerApp` of a Flower app. Its method
+`start` runs the rounds.
 
-strategy("q-fedavg(q=1)").start(grid, initial_arrays, num_rounds=50)
+Modules of the server, in the order in which a round passes through them:
+
+- `adapter`: the strategy. `lifecycle`: the start, the end and resuming. `roster`: who takes part.
+  `joining`: clients that come later.
+- `wire`: the names of everything that clients and server send. `messages`: the server's questions.
+- `replies`, `checks`: reading the answers, and excluding those that cannot be used. `caps`: limits
+  on what a client can claim.
+- `aggregation`, `two_phase`: the round, with the functions of `evenly.round`.
+- `recorder`, `server_state`: the files of a deployment, and its checkpoint.
+
+`clients` has the ready clients (`clients.rows` computes the numbers that they send), `app` writes
+apps from `templates`, and `deploy` runs a whole federation on one machine.
 """
 
 from importlib import import_module, util

@@ -19,7 +19,8 @@ from evenly.algorithms import METHODS, algorithm
 from evenly.data.encoding import Categorical, Encoder, Numeric, TableColumn, check_table, column_of
 from evenly.data.federation import Federation
 from evenly.data.splits import SHARES, split_rows
-from evenly.flower.clients.rows import ClientData, rows
+from evenly.flower.clients.policy import LEAST_CELL, policy_text
+from evenly.flower.clients.rows import ClientData, client_of, rows
 from evenly.notation import parse, show, unknown
 from evenly.records import require
 from evenly.writing import write_whole
@@ -219,7 +220,9 @@ def write_synthetic_app(folder: Path, *, method: str = "", rounds: int = 5) -> l
         "reads": "it trains on its part of a synthetic federation",
         "note": SYNTHETIC_NOTE,
     }
-    return _write(folder, "synthetic", words, method=method, rounds=rounds)
+    written = _write(folder, "synthetic", words, method=method, rounds=rounds)
+    _write_policies(folder, method, dict.fromkeys(map(site_name, range(SYNTHETIC_CLIENTS)), 1))
+    return written
 
 
 def write_table_app(
@@ -244,7 +247,60 @@ def write_table_app(
         "reads": "it trains on its own table",
         "note": TABLE_NOTE,
     }
-    return _write(folder, "table", words, method=method, rounds=rounds, schema=schema, table=table)
+    written = _write(
+        folder, "table", words, method=method, rounds=rounds, schema=schema, table=table
+    )
+    least = {
+        site_name(k, name): _least_count(client_of(federation, k))
+        for k, name in enumerate(federation.names)
+    }
+    _write_policies(folder, method, least)
+    return written
+
+
+# One policy for each site, in a folder of its own, beside which the client keeps its egress log. No
+# policy travels with the app.
+
+SITES = "sites"
+ENOUGH = 4 * LEAST_CELL  # rows of a group and label of which predictions rarely leave a small count
+FEW_ROWS = (
+    "A real site begins with 5. It is 1 in this trial, because some groups and labels of this site"
+    "\n# have so few rows that most of its tables would be refused."
+)
+
+
+def site_name(number: int, name: str = "") -> str:
+    """Name of a client's folder, log and key files.
+
+    >>> site_name(0), site_name(1, "St. Mary's")
+    ('client-0', 'client-1-St--Mary-s')
+    """
+    plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in name)[:40]
+    return f"client-{number}-{plain}".rstrip("-")
+
+
+def policy_path(folder: Path, site: str) -> Path:
+    """Where the policy of a site of a trial is."""
+    return folder / SITES / site / "policy.toml"
+
+
+def _least_count(client: ClientData) -> int:
+    """Least cell of a site's policy: the default where its tables will mostly hold it, else 1."""
+    counts = []
+    for own in (client.train, client.test):
+        cells = np.zeros(client.shape, np.int64)
+        np.add.at(cells, (own.group, own.y), 1)
+        counts.append(cells)
+    few = any(((cells > 0) & (cells < ENOUGH)).any() for cells in counts)
+    return 1 if few else LEAST_CELL
+
+
+def _write_policies(folder: Path, method: str, least: dict[str, int]) -> None:
+    for site, count in least.items():
+        path = policy_path(folder, site)
+        path.parent.mkdir(parents=True)
+        why = "" if count == LEAST_CELL else FEW_ROWS
+        path.write_text(policy_text((show(parse(method)),), least=count, why=why))
 
 
 def _write(

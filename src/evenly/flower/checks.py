@@ -303,17 +303,15 @@ def signal(need: str, metrics: Mapping[str, Any], examples: int, expected: Reply
             " = ...",
             SIGNALS,
         )
-    if need == "loss":
-        return np.asarray(loss(key, metrics[key], expected))
-    if need == "unprivileged":
-        return np.asarray(part(key, metrics[key], examples))
-    if need == "choice":
-        return np.asarray(choice(metrics[key], expected))
-    if need == "table":
-        return table(key, metrics, examples, expected)
-    if need == "valid_table":
-        return table(key, metrics, None, expected)
-    return cell_loss(key, metrics, examples, expected)
+    check = {
+        "loss": lambda: np.asarray(loss(key, metrics[key], expected)),
+        "unprivileged": lambda: np.asarray(part(key, metrics[key], examples)),
+        "choice": lambda: np.asarray(choice(metrics[key], expected)),
+        "table": lambda: table(key, metrics, examples, expected),
+        "valid_table": lambda: table(key, metrics, None, expected),
+        "cell_loss": lambda: cell_loss(key, metrics, examples, expected),
+    }
+    return check[need]()
 
 
 def loss(key: str, value: Any, expected: ReplySpec) -> float:

@@ -167,6 +167,9 @@ def content_of(message: Message, most: int | None = None) -> RecordDict:
     error = message.error
     if error.code == UNREADABLE:
         raise ReplyError(printable(str(error.reason)) or "sent a reply that cannot be read", ERROR)
+    if error.code == wire.REFUSED:
+        reason = str(error.reason).removeprefix(wire.REFUSES)
+        raise ReplyError(f"refused by its policy: {printable(reason).rstrip('.')}", ERROR)
     if error.code in WITHOUT_ANSWER:
         raise ReplyError(WITHOUT_ANSWER[error.code], SILENT)
     end = str(error.reason or "")[-MOST_READ:].removesuffix("'>")

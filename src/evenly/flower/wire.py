@@ -23,6 +23,8 @@ from evenly.types import Algorithm, Seeds, Task, Tree
 # Message types besides Flower's own "train" and "evaluate".
 CENSUS = "query.census"  # asked once, before the first round
 MEASURE = "query.measure"  # the first half of a two-phase round
+REFUSED = 901  # code of the error with which a client's policy refuses, beside Flower's own
+REFUSES = "The policy of this site refuses the request: "  # how its reason begins
 
 # Records in a message; the first two can be renamed, as in Flower's own strategies.
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"

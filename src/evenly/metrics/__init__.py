@@ -72,7 +72,7 @@ __all__ = [
 
 
 def register(metric: Metric, *, replace: bool = False) -> None:
-    """Add a metric, which then appears in results, reports and audits.
+    """Add a metric, which then appears in results and reports. Audits show only client metrics.
 
     Args:
         metric: The metric. Its `rests_on` selects the registry, and its function is checked to use

@@ -142,6 +142,7 @@ def true_variance(a: Array, n: Array) -> float:
     return max(0.0, variance(a, n) - floor) if np.isfinite(floor) else float("nan")
 
 
+# The formula of each in LaTeX is in `tools/formulas.py`.
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (

@@ -6,7 +6,7 @@ maps a name to the class, for saved models. Any other JAX model can be trained w
 
 >>> import evenly
 >>> evenly.models.MODELS["softmax"](evenly.synthetic(clients=20))
-Softmax(features=60, classes=10, joint=True, reduction='mean')
+Softmax(features=60, classes=10, joint=True, reduction='mean', start='zero')
 """
 
 from collections.abc import Callable

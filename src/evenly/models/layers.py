@@ -326,13 +326,26 @@ def max_pool(x: Array) -> Array:
     """
     n, h, w, c = x.shape
     x = x[:, : h // 2 * 2, : w // 2 * 2].reshape(n, h // 2, 2, w // 2, 2, c)
-    return _first_largest(
-        _first_largest(x[:, :, 0, :, 0], x[:, :, 0, :, 1]),
-        _first_largest(x[:, :, 1, :, 0], x[:, :, 1, :, 1]),
+    return first_largest(
+        first_largest(x[:, :, 0, :, 0], x[:, :, 0, :, 1]),
+        first_largest(x[:, :, 1, :, 0], x[:, :, 1, :, 1]),
     )
 
 
-def _first_largest(a: Array, b: Array) -> Array:
+def pool_overlapping(x: Array) -> Array:
+    """The largest of 3 x 3 pixels around every second one, as after the stem of ImageNet's ResNets:
+    outside the image nothing counts. Of equals, only the first gets the gradient.
+    """
+    x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-jnp.inf)
+    high, wide = ((side - 3) // 2 * 2 + 1 for side in x.shape[1:3])
+    return reduce(
+        first_largest,
+        [x[:, i : i + high : 2, j : j + wide : 2] for i in range(3) for j in range(3)],
+    )
+
+
+def first_largest(a: Array, b: Array) -> Array:
+    """The larger of two; of equals the first, which gets the gradient."""
     # As PyTorch; jnp.maximum would share the gradient among equals, and flat regions of an image
     # are full of them.
     return jnp.where((a < b) | jnp.isnan(b), b, a)

@@ -145,22 +145,43 @@ def check_sizes(model: str, reduction: str, **sizes: tuple[int, int]) -> None:
         )
 
 
-# Softmax (multinomial logistic) regression, started at zero.
+STARTS = ("zero", "random")
+START = "'zero', or 'random': uniform within 1 / sqrt(features), as PyTorch's linear layers"
+
+
+def started(start: str, key: Key, *shape: int) -> Tree:
+    """Weights [features, ...] and biases of a linear model: zeros, or drawn as PyTorch's linear
+    layer draws them.
+
+    The objective is convex, so that the start changes only what a model is like before it has
+    converged.
+    """
+    if start == "zero":
+        return {"w": jnp.zeros(shape), "b": jnp.zeros(shape[1:])}
+    weight, bias = jax.random.split(key)
+    most = shape[0] ** -0.5
+    return {
+        "w": jax.random.uniform(weight, shape, minval=-most, maxval=most),
+        "b": jax.random.uniform(bias, shape[1:], minval=-most, maxval=most),
+    }
+
+
+# Softmax (multinomial logistic) regression.
 
 
 @record
 class Softmax:
-    """Softmax regression: argmax(x W + b) with cross-entropy. Parameters start at zero; the
-    objective is convex.
+    """Softmax regression: argmax(x W + b) with cross-entropy. The objective is convex.
 
     Args:
         features: Number of features.
         classes: Number of classes.
         joint: Whether runs share one matrix product; see `evenly.types.Task`.
         reduction: "mean" or "sum" of a batch's losses.
+        start: "zero", or "random" for initial parameters as in PyTorch.
 
     Raises:
-        ValueError: If a size is too small or the reduction is another word.
+        ValueError: If a size is too small or a word is not one of these.
 
     Example:
         >>> task = Softmax(features=2, classes=3)
@@ -172,6 +193,7 @@ class Softmax:
     classes: int = static()
     joint: bool = static(default=True)
     reduction: str = static(default="mean")
+    start: str = static(default="zero", choices=STARTS, doc=START)
 
     def __post_init__(self) -> None:
         check_sizes(
@@ -179,7 +201,7 @@ class Softmax:
         )
 
     def init(self, key: Key) -> Tree:
-        return {"w": jnp.zeros((self.features, self.classes)), "b": jnp.zeros((self.classes,))}
+        return started(self.start, key, self.features, self.classes)
 
     def losses(self, params: Tree, shard: Shard) -> jax.Array:
         return cross_entropy(self._logits(params, shard.x), shard.y)
@@ -197,7 +219,7 @@ class Softmax:
         return product(x, params["w"]) + params["b"]
 
 
-# Binary logistic regression with a single logit, started at zero.
+# Binary logistic regression with a single logit.
 
 
 @record
@@ -209,9 +231,10 @@ class Logistic:
         features: Number of features.
         joint: Whether runs share one matrix product; see `evenly.types.Task`.
         reduction: "mean" or "sum" of a batch's losses.
+        start: "zero", or "random" for initial parameters as in PyTorch.
 
     Raises:
-        ValueError: If there is no feature or the reduction is another word.
+        ValueError: If there is no feature or a word is not one of these.
 
     Example:
         >>> params = {"w": jnp.array([1.0, -1.0]), "b": jnp.array(0.0)}
@@ -222,12 +245,13 @@ class Logistic:
     features: int = static()
     joint: bool = static(default=True)
     reduction: str = static(default="mean")
+    start: str = static(default="zero", choices=STARTS, doc=START)
 
     def __post_init__(self) -> None:
         check_sizes("logistic", self.reduction, features=(self.features, 1))
 
     def init(self, key: Key) -> Tree:
-        return {"w": jnp.zeros((self.features,)), "b": jnp.zeros(())}
+        return started(self.start, key, self.features)
 
     def losses(self, params: Tree, shard: Shard) -> jax.Array:
         z = self._logit(params, shard.x)
@@ -264,10 +288,11 @@ class LinearSVM:
         reduction: "mean" or "sum" of a batch's losses.
         regularisation: Factor of the penalty ||w||² / 2.
         joint: Whether runs share one matrix product; see `evenly.types.Task`.
+        start: "zero", or "random" for initial parameters as in PyTorch.
 
     Raises:
-        ValueError: If there is no feature, the regularisation is negative or the reduction is
-            another word.
+        ValueError: If there is no feature, the regularisation is negative or a word is not one of
+            these.
 
     Example:
         >>> params = {"w": jnp.array([1.0, -1.0]), "b": jnp.array(0.0)}
@@ -282,12 +307,13 @@ class LinearSVM:
     reduction: str = static(default="mean")
     regularisation: float = leaf(default=1.0, least=0)
     joint: bool = static(default=True)
+    start: str = static(default="zero", choices=STARTS, doc=START)
 
     def __post_init__(self) -> None:
         check_sizes("svm", self.reduction, features=(self.features, 1))
 
     def init(self, key: Key) -> Tree:
-        return {"w": jnp.zeros((self.features,)), "b": jnp.zeros(())}
+        return started(self.start, key, self.features)
 
     def losses(self, params: Tree, shard: Shard) -> jax.Array:
         margin = self._margin(params, shard.x)

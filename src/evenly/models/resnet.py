@@ -1,6 +1,8 @@
-"""ResNet-18 with group normalisation, for small pictures (He et al., 2016; Wu and He, 2018):
-PropFair's model for CIFAR.
+"""ResNet-18 with group normalisation (He et al., 2016; Wu and He, 2018): PropFair's model for
+CIFAR, with the stem for small pictures or the one for ImageNet.
 """
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -14,18 +16,20 @@ from evenly.models.layers import (
     dense,
     group_norm,
     in_chunks,
+    pool_overlapping,
     standardised,
     uniform_layer,
 )
 from evenly.models.linear import Classifier, check_sizes
+from evenly.models.pretrained import with_weights
 from evenly.records import record, require, static
 from evenly.types import Key, Tree
 
 
 @record
 class ResNet(Classifier):
-    """ResNet-18: a 3 x 3 stem, stages of basic blocks that double the channels and halve the image,
-    a mean over pixels, and a softmax.
+    """ResNet-18: a stem, stages of basic blocks that double the channels and halve the image, a
+    mean over pixels, and a softmax.
 
     It has 11,173,962 parameters for ten classes. Group normalisation uses the statistics of one
     image at a time, so that clients share none. Images are as in `LeNet`. Weights start as in
@@ -45,9 +49,16 @@ class ResNet(Classifier):
             statistics and the loss stay float32.
         joint: Not supported; must be false.
         reduction: "mean" or "sum" of a batch's losses.
+        stem: "small", a 3 x 3 convolution, or "imagenet", a 7 x 7 convolution and a pooling of 3 x
+            3 pixels, both with stride 2.
+        start: "uniform" for weights as PyTorch's layers draw them, or "kaiming" for convolutions as
+            torchvision's ResNets draw them: normal with variance 2 / fan-out.
+        weights: File with the state dict of a torchvision ResNet, from which parameters start.
+            Scales and shifts of its batch normalisations become those of the group normalisations.
+            The last layer is taken only if it has as many classes.
 
     Raises:
-        ValueError: If a size or the precision is not legal.
+        ValueError: If a size or the precision is not legal, or if `weights` do not fit.
 
     Example:
         >>> shapes = jax.eval_shape(ResNet(classes=10).init, jax.random.key(0))
@@ -79,6 +90,19 @@ class ResNet(Classifier):
     )
     joint: bool = static(default=False)
     reduction: str = static(default="mean")
+    stem: str = static(
+        default="small",
+        choices=("small", "imagenet"),
+        doc="'small' (3 x 3), or 'imagenet' (7 x 7 with stride 2, then pooling)",
+    )
+    start: str = static(
+        default="uniform",
+        choices=("uniform", "kaiming"),
+        doc="'uniform' as PyTorch's layers, or 'kaiming' as torchvision's ResNets",
+    )
+    weights: str = static(
+        default="", doc="file with the state dict of a torchvision ResNet to start from"
+    )
 
     def __post_init__(self) -> None:
         check_sizes(
@@ -106,15 +130,20 @@ class ResNet(Classifier):
 
     def init(self, key: Key) -> Tree:
         first, last, *keys = jax.random.split(key, 2 + len(self._plan()))
-        widest = self.width * 2 ** (len(self.blocks) - 1)
-        return {
-            "stem": _normed(first, (3, 3, self.shape[2], self.width)),
+        widest, size = self.width * 2 ** (len(self.blocks) - 1), 7 if self._large() else 3
+        kaiming = self.start == "kaiming"
+        params = {
+            "stem": _normed(first, (size, size, self.shape[2], self.width), kaiming),
             "blocks": [
-                _block(k, inputs, outputs)
+                _block(k, inputs, outputs, kaiming)
                 for k, (inputs, outputs, _) in zip(keys, self._plan(), strict=True)
             ],
             "dense": uniform_layer(last, (widest, self.classes)),
         }
+        return with_weights(params, self.weights) if self.weights else params
+
+    def _large(self) -> bool:
+        return self.stem == "imagenet"
 
     def _plan(self) -> list[tuple[int, int, int]]:
         """Channels into a block, channels out of it, and its stride."""
@@ -129,7 +158,8 @@ class ResNet(Classifier):
     def logits(self, params: Tree, x: jax.Array) -> jax.Array:
         def network(x: jax.Array) -> jax.Array:
             x = standardised(x, self.mean, self.deviation).astype(self.precision)
-            x = jax.nn.relu(self._apply(x, params["stem"]))
+            x = jax.nn.relu(self._apply(x, params["stem"], 2 if self._large() else 1))
+            x = pool_overlapping(x) if self._large() else x
             for block, (_, _, stride) in zip(params["blocks"], self._plan(), strict=True):
                 inner = jax.nn.relu(self._apply(x, block["first"], stride))
                 aside = self._apply(x, block["aside"], stride) if "aside" in block else x
@@ -146,20 +176,27 @@ class ResNet(Classifier):
         return group_norm(conv, part["norm"], groups=self.groups)
 
 
-def _normed(key: Key, shape: tuple[int, ...]) -> Tree:
+def _normed(key: Key, shape: tuple[int, ...], kaiming: bool) -> Tree:
     norm = {"w": jnp.ones(shape[-1]), "b": jnp.zeros(shape[-1])}
-    return {"conv": uniform_layer(key, shape, bias=False), "norm": norm}
+    return {"conv": _filters(key, shape) if kaiming else uniform_layer(key, shape, bias=False),
+            "norm": norm}  # fmt: skip
 
 
-def _block(key: Key, inputs: int, outputs: int) -> Tree:
+def _filters(key: Key, shape: tuple[int, ...]) -> Tree:
+    """Normal weights with variance 2 / fan-out, the pixels of a filter times its outputs."""
+    fan_out = shape[0] * shape[1] * shape[3]
+    return {"w": jax.random.normal(key, shape) * math.sqrt(2 / fan_out)}
+
+
+def _block(key: Key, inputs: int, outputs: int, kaiming: bool) -> Tree:
     """Two convolutions and, where the number of channels changes, a third of size 1 for the
     residual connection.
     """
     first, second, aside = jax.random.split(key, 3)
     block = {
-        "first": _normed(first, (3, 3, inputs, outputs)),
-        "second": _normed(second, (3, 3, outputs, outputs)),
+        "first": _normed(first, (3, 3, inputs, outputs), kaiming),
+        "second": _normed(second, (3, 3, outputs, outputs), kaiming),
     }
-    return (
-        block if inputs == outputs else {**block, "aside": _normed(aside, (1, 1, inputs, outputs))}
-    )
+    if inputs == outputs:
+        return block
+    return {**block, "aside": _normed(aside, (1, 1, inputs, outputs), kaiming)}

@@ -170,8 +170,12 @@ def _check(task: Task, row: tuple[int, ...], dtype: Any, labels: int) -> None:
         classes = jax.eval_shape(task.probabilities, params, shard.x).shape[1]
         if classes != labels:
             raise ValueError(
-                f"{name} has {classes} classes, but the data have {labels} labels. Pass"
-                f" classes={labels}."
+                f"{name} has {classes} classes, but the data have {labels} labels."
+                + (
+                    f" Pass classes={labels}."
+                    if hasattr(task, "classes")
+                    else f" Let it return {labels} scores."
+                )
             )
 
 
@@ -200,10 +204,7 @@ def _refuse_others(task: Any) -> None:
     if isinstance(task, type) and not missing:
         hint = f"Create one with the sizes of your data: {task.__name__}(...)."
     elif "torch" in family:
-        hint = (
-            "PyTorch models train in real federations (docs/flower-clients.md); the simulator"
-            f" trains JAX models. {hint}"
-        )
+        hint = "Translate it: evenly.from_torch(module, example), where example is a few rows."
     elif "equinox" in family:
         hint = "Wrap it: evenly.models.from_equinox(lambda key: YourModule(..., key=key))."
     raise TypeError(

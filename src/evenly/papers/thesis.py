@@ -17,8 +17,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from evenly.data.splits import CENTRAL
-from evenly.experiment.comparison import Comparison, Run
-from evenly.experiment.plan import SCHEMA, Plan
+from evenly.experiment.comparison import RESULTS_SCHEMA, Comparison, Run
+from evenly.experiment.plan import Plan
 from evenly.experiment.study import PROTOCOLS, Outcome, Study, drop_settings
 from evenly.metrics import Spread, spread
 from evenly.metrics.statistics import is_clear
@@ -204,7 +204,7 @@ def tidy_study(study: Study) -> Iterator[dict[str, Any]]:
         plan, comparison = study.plan.cells[outcome.cell], study.cells[outcome.cell]
         head = parse(outcome.method)[0]
         common = {
-            "schema": SCHEMA,
+            "schema": RESULTS_SCHEMA,
             "experiment": study.plan.name,
             "cell": outcome.cell,
             "protocol": outcome.protocol,

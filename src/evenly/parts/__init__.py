@@ -1,5 +1,10 @@
-"""Building blocks of methods: samplings of clients (`SAMPLINGS`) and weights of rows (`PREPARES`),
-by their name in the notation.
+"""Building blocks of methods.
+
+- `sampling`: samplings of clients, by their name in the notation (`SAMPLINGS`).
+- `work`: local training of clients, and weights of rows (`PREPARES`).
+- `optimisers`: optimisers of clients and servers (`OPTIMISERS`).
+- `client_groups`: which of several models a client uses.
+- `ranking`, `ranking_work`: models that are trained by ranking their edges.
 
 >>> sorted(SAMPLINGS), list(PREPARES)
 (['fraction', 'full', 'parity', 'uniform', 'weighted'], ['reweigh'])

@@ -79,7 +79,11 @@ class Inputs(NamedTuple):
 
 
 class State(NamedTuple):
-    """The values that one round passes to the next."""
+    """The values that one round passes to the next.
+
+    Checkpoints store its leaves in this order: a change of its fields raises
+    `checkpoints.FORMAT`.
+    """
 
     model: Tree
     public: tuple[Tree, ...]  # public numbers of each rule group

@@ -517,10 +517,13 @@ class Blocks:
         # Array sizes do not depend on how rows are partitioned, so that partitions of the same rows
         # share a compiled program.
         room = max(LARGEST_BLOCK_ROWS // (planner.batch * planner.lanes), 1)
-        most = max(1, min(MOST_ROUNDS, whole_power(max(rounds, FEWEST_ROUNDS)), most))
-        self._steps = max(round_up(min(most * usual, room)), planner.most_steps_per_round)
-        self._padded = int(np.clip(LARGEST_BLOCK_CELLS // (planner.slots * runs), 1, most))
-        self.rounds = int(np.clip(self._steps // usual, 1, self._padded))
+        most = max(1, min(MOST_ROUNDS, max(rounds, FEWEST_ROUNDS), most))
+        # Arrays have room for the next power of two, which runs of similar length share. No more
+        # rounds are planned than before: the device waits while the first block is planned.
+        shared = whole_power(most)
+        self._steps = max(round_up(min(shared * usual, room)), planner.most_steps_per_round)
+        self._padded = int(np.clip(LARGEST_BLOCK_CELLS // (planner.slots * runs), 1, shared))
+        self.rounds = int(np.clip(self._steps // usual, 1, min(self._padded, most)))
 
     def next(self, start: int, most: int = MOST_ROUNDS) -> PlannedBlock | None:
         """The rounds from `start` with their evaluations: as many as fit, or `most`; None after the
@@ -586,4 +589,4 @@ def block_rounds(rounds: int, small: bool) -> int:
     several blocks, and the next is planned while one is trained. The length of other blocks is
     decided by their Pace.
     """
-    return whole_power(max(FEWEST_ROUNDS, -(-rounds // BLOCKS))) if small else MOST_ROUNDS
+    return max(FEWEST_ROUNDS, -(-rounds // BLOCKS)) if small else MOST_ROUNDS

@@ -205,7 +205,10 @@ def cost_of(algorithm: Algorithm, sizes: Sequence[int], shape: Shape) -> Cost:
 
 
 class RunHistory(NamedTuple):
-    """Results of the blocks so far: lists of arrays that are concatenated in the end."""
+    """Results of the blocks so far: lists of arrays that are concatenated in the end.
+
+    Checkpoints store them, too: a change of its fields raises `checkpoints.FORMAT`.
+    """
 
     cohort: list[np.ndarray]
     samplings: list[np.ndarray]  # [rounds, K, selects]; no selects where there is one sampling only

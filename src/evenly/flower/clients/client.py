@@ -10,9 +10,19 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 
 from evenly.algorithms import algorithm
+from evenly.data.splits import SPLITS
 from evenly.flower import wire
-from evenly.flower.clients import rows
-from evenly.flower.clients.rows import ClientData, ClientRows, Look, Metrics, Source, client_from
+from evenly.flower.clients import guard, rows
+from evenly.flower.clients.rows import (
+    ClientData,
+    ClientRows,
+    Look,
+    Metrics,
+    RowOutcomes,
+    Source,
+    batches_of,
+    client_from,
+)
 from evenly.records import require
 from evenly.types import Algorithm, Tree
 
@@ -180,16 +190,25 @@ class Visit(NamedTuple):
     choice: int | None  # which of several models is the client's
 
 
-def client_app(source: Source, engine: Engine) -> ClientApp:
-    """ClientApp that replies to census, measure, train and evaluate. `source` provides the data."""
-    ready = ClientApp()
+def client_app(source: Source, engine: Engine, *, require_policy: bool = False) -> ClientApp:
+    """ClientApp that replies to census, measure, train and evaluate. `source` provides the data.
+
+    It answers within the policy that the node's config names. Without one it answers everything, or
+    nothing if `require_policy`.
+    """
+    ready = ClientApp(mods=[guard.site_policy if require_policy else guard.site_policy_if_any])
+
+    def own(context: Context) -> ClientData:
+        client = client_from(source, context)
+        guard.inspect_rows(client)
+        return client
 
     def arrive(message: Message, context: Context) -> Visit:
-        return _visit(engine, message, client_from(source, context))
+        return _visit(engine, message, own(context))
 
     @ready.query("census")
     def census(message: Message, context: Context) -> Message:
-        client = client_from(source, context)
+        client = own(context)
         # methods whose clients keep a model of their own introduce the first one here
         if wire.ARRAYS in message.content:
             context.state[FIRST] = message.content[wire.ARRAYS]
@@ -206,11 +225,11 @@ def client_app(source: Source, engine: Engine) -> ClientApp:
     @ready.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         visit = arrive(message, context)
-        own = visit.config.algorithm.work.deploy(visit.model, _memory(visit, context))
-        return _reply(
-            message,
-            rows.evaluation_metrics(visit.client, engine.look(visit.config, own)) | _choice(visit),
+        model = visit.config.algorithm.work.deploy(visit.model, _memory(visit, context))
+        found = rows.evaluation_metrics(
+            visit.client, _inspected(engine.look(visit.config, model)), guard.allowed_splits(SPLITS)
         )
+        return _reply(message, found | _choice(visit))
 
     return ready
 
@@ -219,6 +238,7 @@ def _train(engine: Engine, message: Message, context: Context, visit: Visit) -> 
     """Train, keep the client's memory, and reply with the model, or in a two-phase round with
     coefficient times update.
     """
+    _inspect_training(engine, visit)
     vector, memory = engine.train(visit.config, visit.client, visit.model, _memory(visit, context))
     if jax.tree.leaves(memory):
         context.state[MEMORY] = wire.to_arrays(memory)
@@ -228,6 +248,30 @@ def _train(engine: Engine, message: Message, context: Context, visit: Visit) -> 
         )
     metrics = {wire.EXAMPLES: visit.client.train.size} | scaling_metrics(visit.config, vector)
     return _reply(message, metrics, {wire.ARRAYS: scale(vector, visit.config.coefficient)})
+
+
+def _inspect_training(engine: Engine, visit: Visit) -> None:
+    """Show the site's policy the rows that training rests on."""
+    if not guard.watching():
+        return
+    now, own = visit.config, visit.client
+    numbers = batches_of(
+        now.algorithm.work, now.batch_seed, now.server_round, now.client, own.train.size
+    )
+    guard.inspect_training(own, now.row_weights, numbers)
+    if now.algorithm.network is None:
+        _inspected(engine.look(now, visit.model))(own.train)
+
+
+def _inspected(look: Look) -> Look:
+    """A look at a model whose losses the site's policy sees."""
+
+    def inspected(own: ClientRows) -> RowOutcomes:
+        seen = look(own)
+        guard.inspect_losses(seen)
+        return seen
+
+    return inspected
 
 
 def census_reply(client: ClientData) -> RecordDict:
@@ -282,7 +326,7 @@ def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: Client
 
 def _signals(engine: Engine, visit: Visit) -> Metrics:
     now, model = visit.config, visit.model
-    look, penalty = engine.look(now, model), engine.penalty(now, model)
+    look, penalty = _inspected(engine.look(now, model)), engine.penalty(now, model)
     return rows.signals(
         visit.client, now.algorithm.needs, look, penalty=penalty, reduction=engine.reduction
     ) | _choice(visit)

@@ -38,11 +38,11 @@ from evenly.types import Algorithm, Array, Seeds, Task, Tree, Work
 CHUNK = 256  # rows read at a time
 
 
-def app(source: Source, task: Task) -> ClientApp:
+def app(source: Source, task: Task, *, require_policy: bool = False) -> ClientApp:
     """ClientApp for a JAX task. `source` is a Federation, the data of one client, or a function
-    from the context to it.
+    from the context to it. With `require_policy`, a node without a policy answers nothing.
     """
-    return client_app(source, JaxEngine(task))
+    return client_app(source, JaxEngine(task), require_policy=require_policy)
 
 
 class JaxEngine:

@@ -1,6 +1,6 @@
 """Data of one client: its rows, their batches, and the metrics that are computed on them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -267,12 +267,12 @@ def signals_from_outcomes(
     return found
 
 
-def evaluation_metrics(client: ClientData, look: Look) -> Metrics:
+def evaluation_metrics(client: ClientData, look: Look, splits: Sequence[str] = SPLITS) -> Metrics:
     """Counts and mean losses on test rows and, with prefix train- or valid-, on the others; no loss
     without rows.
     """
     found: Metrics = {}
-    for split in SPLITS:
+    for split in splits:
         own, prefix = client.splits[split], "" if split == "test" else f"{split}-"
         seen = _outcomes_of(own, look)
         found[prefix + wire.EXAMPLES] = own.size

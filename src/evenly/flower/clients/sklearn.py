@@ -122,11 +122,13 @@ def reply(message: Message, estimator: Estimator, metrics: Metrics) -> Message:
     return client_reply(message, arrays(estimator), metrics)
 
 
-def app(make_estimator: Callable[[], Estimator], source: Source) -> ClientApp:
+def app(
+    make_estimator: Callable[[], Estimator], source: Source, *, require_policy: bool = False
+) -> ClientApp:
     """ClientApp for an estimator. `source` is a Federation, the data of one client, or a function
-    from the context to it.
+    from the context to it. With `require_policy`, a node without a policy answers nothing.
     """
-    return client_app(source, SklearnEngine(make_estimator))
+    return client_app(source, SklearnEngine(make_estimator), require_policy=require_policy)
 
 
 class SklearnEngine:

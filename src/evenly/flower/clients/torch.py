@@ -232,13 +232,16 @@ def app(
     *,
     losses: Losses = cross_entropy,
     optimiser: MakeOptimiser | None = None,
+    require_policy: bool = False,
 ) -> ClientApp:
     """ClientApp that trains with the method of the server, on the batches of the simulator.
 
     `source` is a Federation, of which `partition-id` in the node's config names the client, or a
-    client's own data, or a function that finds them from Flower's context.
+    client's own data, or a function that finds them from Flower's context. With `require_policy`, a
+    node without a policy answers nothing.
     """
-    return client_app(source, TorchEngine(make_model, losses, optimiser))
+    engine = TorchEngine(make_model, losses, optimiser)
+    return client_app(source, engine, require_policy=require_policy)
 
 
 def _labels_and_groups(

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evenly.flower.app import read_schema
+from evenly.flower.app import SITES, policy_path, read_schema, site_name
 from evenly.flower.deploy.security import (
     Certificates,
     NodeKey,
@@ -52,8 +52,8 @@ def read_app(folder: Path, clients: int | None = None) -> App:
     table = told["tool"].get("evenly", {}).get("table")
     if table is None or not schema.is_file():
         count = clients or int(config.get("clients", 2))
-        nodes = {f"client-{k}": {"partition-id": k, "num-partitions": count} for k in range(count)}
-        return App(folder, str(told["project"]["name"]), config, nodes)
+        nodes = {site_name(k): {"partition-id": k, "num-partitions": count} for k in range(count)}
+        return App(folder, str(told["project"]["name"]), config, _with_policies(folder, nodes))
     names, path = read_schema(schema).clients, (folder / table).resolve()
     require(
         path.is_file(),
@@ -64,18 +64,28 @@ def read_app(folder: Path, clients: int | None = None) -> App:
         clients is None or clients <= len(names),
         f"clients must be at most {len(names)}, the number of clients in the table, got {clients}.",
     )
-    shown = {_short(name, k): name for k, name in enumerate(names[: clients or len(names)])}
+    shown = {site_name(k, name): name for k, name in enumerate(names[: clients or len(names)])}
     nodes = {
         short: {"partition-id": k, "num-partitions": len(shown), "client": name, "table": str(path)}
         for k, (short, name) in enumerate(shown.items())
     }
-    return App(folder, str(told["project"]["name"]), config, nodes)
+    return App(folder, str(told["project"]["name"]), config, _with_policies(folder, nodes))
 
 
-def _short(name: str, number: int) -> str:
-    """Name of a client's log and key files."""
-    plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in name)[:40]
-    return f"client-{number}-{plain}".rstrip("-")
+def _with_policies(
+    folder: Path, nodes: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """The node configs with the policy of each site, where the app has any."""
+    if not (folder / SITES).is_dir():
+        return dict(nodes)
+    found = {site: policy_path(folder, site).resolve() for site in nodes}
+    for site, path in found.items():
+        require(
+            path.is_file(),
+            f"There is no policy {path}, so {site} would answer nothing. Copy that of another site"
+            f" there, or remove {folder / SITES} if the app asks for no policy.",
+        )
+    return {site: {**config, "policy": str(found[site])} for site, config in nodes.items()}
 
 
 def _project(folder: Path) -> dict[str, Any]:
@@ -356,9 +366,10 @@ class Loopback:
         return key
 
     def start_node(
-        self, name: str, key: NodeKey, config: Mapping[str, Any], *, ca: Path | None = None
-    ) -> Process:
-        """Start a SuperNode, without waiting for it."""
+        self, name: str, key: NodeKey, config: Mapping[str, Any], *, ca: Path | None = None,
+        trusted: Path | None = None,
+    ) -> Process:  # fmt: skip
+        """Start a SuperNode, without waiting for it. With `trusted`, it runs only signed apps."""
         (port,) = free_ports(1)
         given = " ".join(f"{field}={json.dumps(value)}" for field, value in config.items())
         command = [
@@ -372,6 +383,7 @@ class Loopback:
             f"--port={port}",
             f"--node-config={given}",
         ]
+        command += [] if trusted is None else [f"--trusted-entities={trusted}"]
         self.nodes[name] = self._start(name, command)
         return self.nodes[name]
 

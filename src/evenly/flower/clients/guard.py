@@ -1,0 +1,399 @@
+"""Hold every request and every reply of a client against the policy of its site.
+
+    app = ClientApp(mods=[site_policy])
+
+Ready clients have this mod. It reads the policy that `policy` in the node's config names, reviews
+the request before anybody answers it, and lets a reply leave only if the policy allows every number
+in it. What is refused is answered with a sentence, and both are in the site's egress log. Whatever
+goes wrong here refuses.
+
+Ready clients also show the guard what a reply does not: the rows that they hold, their weights, and
+how many of them move the model. A client that is written by hand can do the same with
+`inspect_rows`, `inspect_training` and `inspect_losses`.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+
+from evenly.flower import wire
+from evenly.flower.clients import review as reviewing
+from evenly.flower.clients.egress import (
+    FAILED,
+    LEFT,
+    REFUSED,
+    EgressEntry,
+    EgressLog,
+    now,
+    tables_that_left,
+)
+from evenly.flower.clients.policy import Policy, PolicyError, read_policy
+from evenly.flower.clients.review import FEW, Refusal, Request
+from evenly.flower.clients.rows import ClientData, RowOutcomes
+
+LOG = logging.getLogger("flwr")
+POLICY = "policy"  # in the node's config: the path of the file
+SPLIT_PREFIX = {"test": "", "train": "train-", "valid": "valid-"}
+LARGEST_FAIR = 50.0  # a loss above is that of a model which was made to single out rows
+GRAIN = 1e-12  # rows whose loss is below do not move a model
+
+
+class Gate:
+    """What is known of one request and its reply, until the reply has left."""
+
+    def __init__(self, policy: Policy, log: EgressLog, request: Request) -> None:
+        self.policy, self.log, self.request = policy, log, request
+        self.rows = ""
+
+    def entry(self, decision: str, words: str = "", **more: Any) -> EgressEntry:
+        asked = self.request
+        return EgressEntry(
+            time=now(), run=asked.run, kind=asked.kind, round=asked.round, decision=decision,
+            words=words, method=asked.method, request=asked.digest, pinned=asked.pinned,
+            state=self.policy.rows, rows=self.rows, **more,
+        )  # fmt: skip
+
+
+_GATE: ContextVar[Gate | None] = ContextVar("gate", default=None)
+
+
+# The mod.
+
+
+def site_policy(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer a message within the policy of the site. A node without a policy answers nothing.
+
+    Args:
+        message: The server's request.
+        context: The node's context. `policy` in its config is the path of the policy.
+        call_next: The client.
+
+    Returns:
+        The client's reply, or an error whose reason says that the site refuses.
+
+    Example:
+        >>> from flwr.clientapp import ClientApp
+        >>> app = ClientApp(mods=[site_policy])
+    """
+    try:
+        policy = read_policy(_policy_path(context))
+        log = EgressLog(Path(policy.log))
+        with log.locked():
+            return _guarded(policy, log, message, context, call_next)
+    except PolicyError as error:
+        LOG.error("%s", error)
+        return _refused(message, "it has no policy that can be read")
+    except Exception as error:  # whatever it is, nothing leaves
+        LOG.error("The egress log cannot be used, so nothing is answered: %s", error)
+        return _refused(message, "its egress log cannot be written")
+
+
+def site_policy_if_any(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer within the policy of the site, or without limits where the node has none."""
+    if POLICY in context.node_config:
+        return site_policy(message, context, call_next)
+    return call_next(message, context)
+
+
+def _policy_path(context: Context) -> Path:
+    path = context.node_config.get(POLICY)
+    if not path:
+        raise PolicyError(
+            "This client answers only with a policy, and the node's config names none. Start the"
+            " SuperNode with --node-config 'policy=\"/etc/evenly/policy.toml\"'."
+        )
+    return Path(str(path))
+
+
+def _guarded(
+    policy: Policy, log: EgressLog, message: Message, context: Context, call_next: ClientAppCallable
+) -> Message:
+    """Review, answer, release; a refusal leaves the node's state as it was."""
+    gate = Gate(policy, log, reviewing.read_request(message, context))
+    before, token = dict(context.state), _GATE.set(gate)
+    try:
+        reviewing.review(policy, log.entries, gate.request, message)
+        reply = call_next(message, context)
+        release(gate, reply)
+        return reply
+    except Refusal as refusal:
+        _restore(context, before)
+        log.append(gate.entry(REFUSED, refusal.private))
+        LOG.warning("Refused by this site's policy: %s", refusal.private)
+        return _refused(message, refusal.public)
+    except Exception as error:  # its words may quote rows, so they stay here
+        _restore(context, before)
+        log.append(gate.entry(FAILED, f"{type(error).__name__}: {error}"))
+        LOG.error("This client could not answer", exc_info=error)
+        return _refused(message, "it could not answer, and its own log says why")
+    finally:
+        _GATE.reset(token)
+
+
+def _restore(context: Context, before: dict[str, Any]) -> None:
+    for key in set(context.state) - set(before):
+        del context.state[key]
+    for key, record in before.items():
+        context.state[key] = record
+
+
+def _refused(message: Message, reason: str) -> Message:
+    return Message(Error(wire.REFUSED, f"{wire.REFUSES}{reason}."), reply_to=message)
+
+
+# What a reply may hold.
+
+
+def release(gate: Gate, reply: Message) -> None:
+    """Let a reply leave and note every number of it, or refuse it."""
+    if reply.has_error():
+        raise Refusal("it could not answer, and its own log says why", str(reply.error.reason))
+    content = reply.content
+    numbers = _numbers_of(content)
+    _check_names(gate, numbers)
+    _check_counts(gate.policy, numbers)
+    _check_changes(gate, numbers)
+    arrays = _arrays_of(gate, content)
+    about = {
+        name: value for record in content.config_records.values() for name, value in record.items()
+    }
+    if about and gate.request.kind != "census":
+        raise Refusal("its reply held words", f"The reply held {', '.join(about)}.")
+    gate.log.append(gate.entry(LEFT, numbers=numbers, arrays=arrays, about=about))
+
+
+def _numbers_of(content: RecordDict) -> dict[str, Any]:
+    records = [record for record in content.values() if isinstance(record, MetricRecord)]
+    return {name: value for record in records for name, value in record.items()}
+
+
+def _check_names(gate: Gate, numbers: dict[str, Any]) -> None:
+    allowed = allowed_numbers(gate.policy, gate.request)
+    for name, value in numbers.items():
+        plain = name.removesuffix(wire.SHAPE)
+        counted = gate.request.kind == "audit" and plain + wire.SHAPE in numbers
+        if plain not in allowed and not counted:
+            raise Refusal(
+                f"{plain!r} may not leave it", f"The reply held {plain!r} ({value!s:.60})."
+            )
+
+
+def allowed_numbers(policy: Policy, asked: Request) -> set[str]:
+    """Names of the metrics that may leave in reply to a request."""
+    names = {wire.EXAMPLES, *policy.metrics}
+    if asked.kind == "census":
+        return names | {wire.CELLS, wire.CLIENT, wire.CLIENT_GROUP}
+    if asked.kind == "evaluate":
+        split = {SPLIT_PREFIX[split] for split in policy.splits}
+        plain = (wire.EXAMPLES, wire.LOSS, wire.TABLE)
+        own = {prefix + name for prefix in split for name in plain}
+        return (names if "" in split else set(policy.metrics)) | own | {wire.CHOICE}
+    if asked.algorithm is None:
+        return names
+    needs = asked.algorithm.needs & set(policy.allowed_signals)
+    own = {wire.SIGNALS[need] for need in needs}
+    own |= {wire.CHOICE} if asked.algorithm.rule.groups is not None else set()
+    return names | own | {wire.SQUARE_NORM, wire.COEFFICIENT}
+
+
+def _check_counts(policy: Policy, numbers: dict[str, Any]) -> None:
+    """Every count is 0 or at least the least cell, and so is what is left of the whole."""
+    least = policy.least_cell
+    for name, value in numbers.items():
+        if name.endswith((wire.SHAPE, wire.CELL_LOSS)) or name == wire.COEFFICIENT:
+            continue
+        table = name + wire.SHAPE in numbers
+        if table or name.endswith((wire.EXAMPLES, wire.UNPRIVILEGED)):
+            cells = np.asarray(value, float)
+            if (cells != np.floor(cells)).any() or (cells < 0).any():
+                raise Refusal(FEW, f"{name!r} holds a number that is no count.")
+            _require_cells(name, cells, least)
+    if wire.UNPRIVILEGED in numbers and wire.EXAMPLES in numbers:
+        others = numbers[wire.EXAMPLES] - numbers[wire.UNPRIVILEGED]
+        _require_cells(wire.UNPRIVILEGED, np.array([others]), least)
+    if wire.CELL_LOSS in numbers and wire.TABLE not in numbers:
+        raise Refusal(FEW, "Losses by cell may leave only beside the counts of these cells.")
+
+
+def _require_cells(name: str, cells: np.ndarray, least: int) -> None:
+    small = int(((cells > 0) & (cells < least)).sum())
+    if small:
+        raise Refusal(
+            FEW,
+            f"{name!r} has {small} counts from 1 to {least - 1}, and least_cell is {least}.",
+        )
+
+
+def _check_changes(gate: Gate, numbers: dict[str, Any]) -> None:
+    """Two tables of the same rows differ by no row or by several. Signals of training rows are
+    exempt: they change a little in every round of the method that the site agreed to.
+    """
+    if gate.request.kind in ("train", "measure"):
+        return
+    least = gate.policy.least_change
+    for name in numbers:
+        if name + wire.SHAPE not in numbers:
+            continue
+        own = np.asarray(numbers[name]).reshape(numbers[name + wire.SHAPE])
+        for earlier in tables_that_left(gate.log.entries, name, gate.rows):
+            moved = _moved(own, earlier)
+            if 0 < moved < least:
+                raise Refusal(
+                    FEW,
+                    f"{name!r} differs by {moved} rows from one that left before, and least_change"
+                    f" is {least}.",
+                )
+
+
+def _moved(table: np.ndarray, earlier: np.ndarray) -> int:
+    """Rows that must change their cell, come or go to turn one table into the other."""
+    if table.shape != earlier.shape:
+        return 0
+    change = table.astype(np.int64) - earlier.astype(np.int64)
+    return int(max(change.clip(0).sum(), (-change).clip(0).sum()))
+
+
+def _arrays_of(gate: Gate, content: RecordDict) -> dict[str, list[int]]:
+    """Shapes of the arrays that leave: a trained model, as large as those that were received."""
+    found = {
+        name: list(array.shape)
+        for record in content.array_records.values()
+        for name, array in record.items()
+    }
+    if found and gate.request.kind != "train":
+        raise Refusal("its reply held arrays", f"The reply held {', '.join(found)}.")
+    received = gate.request.arrays
+    for name, shape in found.items():
+        plain = name.partition("/")[2] or name
+        known = {received.get(key) for key in (name, plain, f"0/{plain}")}
+        if tuple(shape) not in known:
+            raise Refusal("its reply held other arrays than the model", f"The reply held {name}.")
+    return found
+
+
+# What ready clients show the guard besides.
+
+
+def allowed_splits(splits: Iterable[str]) -> tuple[str, ...]:
+    """Those of these splits whose evaluation may leave."""
+    gate = _GATE.get()
+    return tuple(split for split in splits if gate is None or split in gate.policy.splits)
+
+
+def watching() -> bool:
+    """Whether a policy holds for the request that is being answered."""
+    return _GATE.get() is not None
+
+
+def least_cell() -> int:
+    """Smallest count that a table may hold besides 0; 1 without a policy."""
+    gate = _GATE.get()
+    return 1 if gate is None else gate.policy.least_cell
+
+
+def inspect_rows(client: ClientData) -> None:
+    """Refuse if the client's rows are not those about which numbers left before.
+
+    Args:
+        client: The rows that the client answers from.
+    """
+    gate = _GATE.get()
+    if gate is None:
+        return
+    gate.rows = _digest_of(client)
+    for one in gate.log.entries:
+        same_state = one.decision == LEFT and one.state == gate.policy.rows
+        if same_state and one.rows and one.rows != gate.rows:
+            raise Refusal(
+                "its rows, or how they are split, changed since numbers about them left",
+                f"The rows differ from those of {one.time[:10]}. Numbers of both would tell those"
+                " that changed. If many rows changed, give `rows` in the policy another name.",
+            )
+
+
+def inspect_training(client: ClientData, row_weights: np.ndarray | None, batches: Any) -> None:
+    """Refuse to train on too few rows, or with row weights that leave few of them or less than
+    half.
+
+    Args:
+        client: The rows that the client trains on.
+        row_weights: The server's weights by group and label; None if there are none.
+        batches: Numbers of the rows of each batch; entries below 0 are padding.
+    """
+    gate = _GATE.get()
+    if gate is None:
+        return
+    least, rows = gate.policy.least_batch, client.train
+    if rows.size < least:
+        raise Refusal(FEW, f"There are {rows.size} training rows, and least_batch is {least}.")
+    if row_weights is None:
+        return
+    if row_weights.shape != client.shape:
+        raise Refusal(
+            "its row weights have another shape than the site's groups and labels",
+            f"Row weights have shape {row_weights.shape}, where {client.shape} is needed.",
+        )
+    weight = row_weights[rows.group, rows.y].astype(np.float64)
+    whole = [own[own >= 0] for own in np.asarray(batches)]
+    for own in (np.arange(rows.size), *(batch for batch in whole if len(batch) >= least)):
+        effective, needed = effective_rows(weight[own]), max(least, len(own) / 2)
+        if effective < needed:
+            raise Refusal(
+                FEW,
+                f"With the server's row weights a step rests on {effective:.1f} of {len(own)} rows,"
+                f" where half of them and least_batch = {least} are needed.",
+            )
+
+
+def inspect_losses(seen: RowOutcomes) -> None:
+    """Refuse a model that is made so that few rows alone move it, or make up its loss.
+
+    A row counts by 1 - exp(-loss), which is how much it moves a classifier.
+
+    Args:
+        seen: Loss and predicted label of each row under the model that was received.
+    """
+    gate = _GATE.get()
+    if gate is None or not len(seen.losses):
+        return
+    losses = np.asarray(seen.losses, np.float64)
+    if not np.isfinite(losses).all():
+        raise Refusal("the model it received gives losses that are not finite", "Losses are NaN.")
+    pull = -np.expm1(-losses.clip(0))
+    alone = effective_rows(losses.clip(0)) if losses.max() > LARGEST_FAIR else np.inf
+    effective = min(effective_rows(pull), alone) if pull.max() > GRAIN else np.inf
+    if effective < gate.policy.least_cell:
+        raise Refusal(
+            FEW,
+            f"Only {effective:.1f} of {len(losses)} rows would move the model that was received,"
+            f" and least_cell is {gate.policy.least_cell}.",
+        )
+
+
+def effective_rows(weight: np.ndarray) -> float:
+    """Number of rows with equal weights that would be as concentrated as these.
+
+    >>> effective_rows(np.array([1.0, 1.0, 1.0])), effective_rows(np.array([1.0, 0.0, 0.0]))
+    (3.0, 1.0)
+    """
+    largest = float(weight.max(initial=0.0))
+    if not np.isfinite(largest) or largest <= 0:
+        return 0.0
+    scaled = weight / largest
+    return float(scaled.sum() ** 2 / np.square(scaled).sum())
+
+
+def _digest_of(client: ClientData) -> str:
+    digest = hashlib.sha256()
+    for own in client.splits.values():
+        for part in own:
+            array = np.ascontiguousarray(part)
+            digest.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
+    return digest.hexdigest()

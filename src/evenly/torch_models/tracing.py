@@ -1,0 +1,260 @@
+"""Trace a PyTorch module into graphs of core ATen operations.
+
+`torch.export` records what the module computes, once in training and once in evaluation. Layers
+that JAX computes better as a whole (dense layers, recurrent layers, attention, normalisation) stay
+one operation; everything else is reduced to core ATen. The first axis of the features stays open,
+so that a graph holds for any number of rows.
+"""
+
+import dataclasses
+import hashlib
+import logging
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from evenly.torch_models.graph import Graph, Node, Ref, operation_of
+from evenly.torch_models.images import FILTERS
+
+# operations of the trace that are kept as they are
+WHOLE = (
+    "linear", "matmul", "layer_norm", "group_norm", "scaled_dot_product_attention", "lstm", "gru",
+    "rnn_tanh", "rnn_relu", "upsample_nearest2d", "upsample_bilinear2d", "silu",
+)  # fmt: skip
+# how values are stored, which JAX decides
+STORAGE = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
+ROWS = 3  # of the example; PyTorch treats sizes 0 and 1 as special
+
+
+class Traced(NamedTuple):
+    """A graph, and the tensors that the module wrote down as numbers."""
+
+    graph: Graph
+    constants: dict[str, torch.Tensor]
+
+
+def traced(module: nn.Module, *inputs: torch.Tensor, training: bool, rows: bool = True) -> Traced:
+    """What a module computes in training or in evaluation.
+
+    Args:
+        module: The module.
+        inputs: Example of the inputs.
+        training: Whether to trace it as after `train()`, or as after `eval()`.
+        rows: Whether the first axis of the inputs may have any length.
+
+    Raises:
+        ValueError: If PyTorch cannot trace the module, or an operation has no translation.
+    """
+    module.train(training)
+    shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs) if rows else None
+    try:
+        with _traceable():
+            exported = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+            exported = exported.run_decompositions(_decompositions())
+    except Exception as error:  # PyTorch raises many kinds
+        raise ValueError(
+            f"PyTorch cannot trace {type(module).__name__} in"
+            f" {'training' if training else 'evaluation'}: {_first_lines(error)}. torch.export must"
+            " be able to follow `forward` for any number of rows: avoid conditions and loops that"
+            " depend on values of tensors, and sizes of the batch written as numbers."
+        ) from error
+    named = exported.graph_signature.inputs_to_lifted_tensor_constants.values()
+    found: dict[str, Any] = {name: exported.constants[name] for name in named}
+    # by content, so that the constants of two graphs can be told apart
+    names = {name: f"constant {_content(value)}" for name, value in found.items()}
+    graph = _graph(exported, inputs[0].shape[0], names)
+    _refuse_unknown(type(module).__name__, graph)
+    return Traced(graph, {names[name]: value for name, value in found.items()})
+
+
+def _content(value: torch.Tensor) -> str:
+    data = value.detach().cpu().contiguous().numpy()
+    return hashlib.sha256(repr((data.dtype, data.shape)).encode() + data.tobytes()).hexdigest()[:16]
+
+
+@contextmanager
+def _traceable() -> Any:
+    """Attention as operations that can be differentiated; no warnings about PyTorch itself."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")
+            logging.disable(logging.ERROR)  # of what is raised, too
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _decompositions() -> Any:
+    table = torch.export.default_decompositions()
+    for operation in list(table):
+        if getattr(operation, "_schema", None) is not None and _packet(operation) in WHOLE:
+            table.pop(operation)
+    return table
+
+
+def _packet(operation: Any) -> str:
+    return operation._schema.name.partition("::")[2]
+
+
+def _first_lines(error: Exception, most: int = 300) -> str:
+    text = " ".join(str(error).split()).rstrip(".")
+    return text if len(text) <= most else text[:most] + "…"
+
+
+# From PyTorch's graph to ours.
+
+
+def _graph(exported: Any, rows: int, constants: Mapping[str, str]) -> Graph:
+    signature = exported.graph_signature
+    places = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **{
+            place: constants[name]
+            for place, name in signature.inputs_to_lifted_tensor_constants.items()
+        },
+    }
+    nodes = [node for node in exported.graph.nodes if node.op not in ("placeholder", "output")]
+    if len(signature.user_outputs) != 1 or not isinstance(signature.user_outputs[0], str):
+        raise ValueError(
+            "The module must return one tensor of scores [n, classes], but it returns"
+            f" {len(signature.user_outputs)} values. Wrap it in a module whose forward returns the"
+            " scores alone."
+        )
+    return Graph(
+        inputs=tuple(signature.user_inputs),
+        places=places,
+        nodes=tuple(map(_node, nodes)),
+        output=Ref(signature.user_outputs[0]),
+        changes={name: Ref(node) for node, name in signature.buffers_to_mutate.items()},
+        width=max((_numbers(node) // rows for node in nodes), default=0),
+    )
+
+
+def _node(node: Any) -> Node:
+    kwargs = {key: _argument(v) for key, v in node.kwargs.items() if key not in STORAGE}
+    args = tuple(_argument(value) for value in node.args)
+    return Node(node.name, _operation(node), args, kwargs, _where(node))
+
+
+def _operation(node: Any) -> str:
+    if node.op != "call_function":
+        return f"{node.op}.{node.target}"
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return f"{getattr(node.target, '__module__', '')}.{node.target.__name__}".lstrip("_")
+    return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, torch.fx.Node):
+        return Ref(value.name)
+    if isinstance(value, torch.dtype):
+        return name_of(value)
+    if isinstance(value, list | tuple):
+        return [_argument(one) for one in value]
+    return None if isinstance(value, torch.device | torch.layout | torch.memory_format) else value
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The name of a type, such as "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _where(node: Any) -> str:
+    """The submodule of a node, such as "layer1.0.bn1 (BatchNorm2d)"."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path, kind = stack[-1] if stack else ("", "")
+    name = kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
+    # sizes of the batch belong to no submodule, for which PyTorch has a name of its own
+    return f"{path} ({name})" if path and not path.startswith("_empty") else "the module itself"
+
+
+def _numbers(node: Any) -> int:
+    """How many numbers the value of a node has in the example."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return 0
+    return prod(side if isinstance(side, int) else side.node.hint or 0 for side in value.shape)
+
+
+def _refuse_unknown(module: str, graph: Graph) -> None:
+    missing = {
+        f"{node.operation} in {node.where}"
+        for node in graph.nodes
+        if operation_of(node.operation) is None
+    }
+    if missing:
+        raise ValueError(
+            f"{module} has operations that have no translation to JAX: {'; '.join(sorted(missing))}"
+            ". Replace them by others in your module, or train it in a real federation"
+            " (docs/flower-clients.md), where PyTorch itself runs. The operations that are"
+            " translated are in evenly.torch_models.operations.OPERATIONS."
+        )
+
+
+# Weights that are stored as `evenly.models.layers` wants them, so that no step transposes them.
+
+DENSE = (1, 0)  # [out, in] -> [in, out]
+STORED = {"aten.linear.default": "evenly.dense", "aten.convolution.default": "evenly.convolution"}
+
+
+def stored_orders(graphs: Iterable[Graph], axes: Mapping[str, int]) -> dict[str, Sequence[int]]:
+    """The order of the axes of parameters that are only weights of dense layers, or only filters of
+    images. `axes` is the number of axes of each parameter.
+    """
+    uses: dict[str, set[Any]] = {name: set() for name in axes}
+    for graph in graphs:
+        for node in graph.nodes:
+            for position, name in _parameters_of(node, graph):
+                if name in uses:
+                    uses[name].add(_order(node, position, axes[name]))
+    return {
+        name: order for name, orders in uses.items() if len(orders) == 1 and (order := orders.pop())
+    }
+
+
+def _parameters_of(node: Node, graph: Graph) -> Iterable[tuple[int, str]]:
+    def below(value: Any) -> Iterable[str]:
+        if isinstance(value, Ref):
+            yield value.name
+        elif isinstance(value, list | tuple):
+            for one in value:
+                yield from below(one)
+
+    for position, value in enumerate((*node.args, *node.kwargs.values())):
+        for name in below(value):
+            if name in graph.places:
+                yield position, graph.places[name]
+
+
+def _order(node: Node, position: int, axes: int) -> Sequence[int] | None:
+    if position == 1 and node.operation == "aten.linear.default":
+        return DENSE
+    if position == 1 and node.operation == "aten.convolution.default" and axes == 4:
+        return None if node.args[6] else FILTERS
+    return None
+
+
+def with_stored(graph: Graph, orders: Mapping[str, Sequence[int]]) -> Graph:
+    """The graph for parameters that are stored in other orders."""
+
+    def renamed(node: Node) -> Node:
+        weight = node.args[1] if len(node.args) > 1 else None
+        if node.operation not in STORED or not isinstance(weight, Ref):
+            return node
+        if graph.places.get(weight.name) not in orders:
+            return node
+        own = STORED[node.operation]
+        last = {"last": True} if own == "evenly.dense" and graph.output.name == node.name else {}
+        return node._replace(operation=own, kwargs={**node.kwargs, **last})
+
+    return dataclasses.replace(graph, nodes=tuple(map(renamed, graph.nodes)))

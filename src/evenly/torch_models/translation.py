@@ -1,0 +1,245 @@
+"""`from_torch`: make a task of a PyTorch module."""
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import torch
+from torch import nn
+
+from evenly.outside import shortened
+from evenly.torch_models.graph import Graph
+from evenly.torch_models.module_task import (
+    Origin,
+    StateEntry,
+    TorchModel,
+    TorchTrainingModel,
+    Translated,
+    built,
+    weights_of,
+)
+from evenly.torch_models.objectives import objective_of
+from evenly.torch_models.tracing import (
+    ROWS,
+    Traced,
+    name_of,
+    stored_orders,
+    traced,
+    with_stored,
+)
+from evenly.trees import Stateful
+from evenly.types import Task, Tree
+
+# by how much outputs may differ from PyTorch's in float32, relative to the largest
+TOLERANCE = 1e-3
+
+
+def from_torch(
+    module: nn.Module | Callable[[], nn.Module],
+    example: Any,
+    *,
+    loss: str | Callable[..., Any] = "cross-entropy",
+) -> Task:
+    """Make a task of a PyTorch module, so that the simulator trains it.
+
+    The module is translated to JAX, in training and in evaluation. Its parameters are trained and
+    start with the module's own values; parameters with ``requires_grad=False`` stay fixed. Buffers
+    that training changes, such as the running statistics of batch norm, travel with the model and
+    are averaged. Dropout draws its masks from the seed of the batches. The module itself is not
+    changed.
+
+    Args:
+        module: The module, or a function without arguments that builds it. Of a module, all seeds
+            start with the same weights. A function is called after ``torch.manual_seed(seed)`` for
+            each seed of the initial model.
+        example: A few rows of features [n, ...], as the module takes them: a tensor or an array.
+        loss: "cross-entropy" for scores [n, classes]; "binary" for one score per row, [n] or [n,
+            1]; or a function of outputs and labels [n]. A function in PyTorch returns the mean or
+            the sum over the batch, or one loss per row; a function in JAX returns one loss per row.
+
+    Returns:
+        The task, for `evenly.compare`, `evenly.train` and `evenly.tune`. Its method
+        ``to_torch(model)`` returns a trained model as a state dict for the module, and so does
+        ``results.model(method).to_torch()``.
+
+    Raises:
+        ImportError: If PyTorch is not installed.
+        TypeError: If `module` is not a module or does not build one.
+        ValueError: If the module cannot be traced, has operations that cannot be translated, or
+            the loss does not fit.
+
+    Example:
+        >>> import evenly, torch
+        >>> from torch import nn
+        >>> network = nn.Sequential(nn.Linear(60, 16), nn.Dropout(0.1), nn.Linear(16, 10))
+        >>> task = evenly.from_torch(network, torch.zeros(2, 60))
+        >>> federation = evenly.synthetic(clients=20)
+        >>> (trace,) = evenly.train(task, federation, "fedavg", rounds=2)
+        >>> keys = network.load_state_dict(task.to_torch(trace.model))
+        >>> keys
+        <All keys matched successfully>
+    """
+    build = None if isinstance(module, nn.Module) else _builder(module)
+    own = copy.deepcopy(module) if isinstance(module, nn.Module) else built(build, 0)
+    own = own.to("cpu")
+    rows = _rows(example, own)
+    traces = traced(own, rows, training=False), traced(own, rows, training=True)
+    outputs = _outputs(own, rows)
+    _check_outputs(own, rows, outputs)
+    task = _task(own, traces, rows, build, loss)
+    _compare(task, rows, outputs)
+    return task
+
+
+def _builder(module: Any) -> Any:
+    if not callable(module) or not isinstance(built(module, 0), nn.Module):
+        raise TypeError(
+            "from_torch requires a torch.nn.Module, or a function without arguments that builds"
+            f" one, got {shortened(module)}."
+        )
+    return module
+
+
+def _rows(example: Any, module: nn.Module) -> torch.Tensor:
+    """Three rows of the example, in the type of the module's parameters if they are floats."""
+    rows = torch.as_tensor(example).detach().to("cpu")
+    if rows.ndim < 1 or not len(rows):
+        raise ValueError(
+            "example must hold at least one row of features, [n, ...], got shape"
+            f" {list(rows.shape)}. Pass a few rows, such as x[:2]."
+        )
+    if rows.is_floating_point():
+        kinds = [one.dtype for one in module.parameters() if one.is_floating_point()]
+        rows = rows.to(kinds[0] if kinds else torch.float32)
+    return rows[torch.arange(ROWS) % len(rows)].clone()
+
+
+def _outputs(module: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return module.eval()(rows)
+
+
+def _check_outputs(module: nn.Module, rows: torch.Tensor, outputs: torch.Tensor) -> None:
+    title = type(module).__name__
+    if outputs.ndim not in (1, 2) or outputs.shape[0] != len(rows):
+        raise ValueError(
+            f"{title} must return scores [n, classes], or one score per row, but {len(rows)} rows"
+            f" gave shape {list(outputs.shape)}."
+        )
+    if not torch.allclose(_outputs(module, rows), outputs, rtol=1e-3, atol=1e-5):
+        raise ValueError(
+            f"{title} draws random numbers in evaluation. Dropout and noise must depend on"
+            " self.training, as nn.Dropout does."
+        )
+    # The second row meets the third in place of the first.
+    if not torch.allclose(_outputs(module, rows[1:])[0], outputs[1], rtol=1e-3, atol=1e-5):
+        raise ValueError(
+            f"{title} mixes the rows of a batch in evaluation: the scores of a row depend on the"
+            " others. Each row must be scored by itself. In training, batch norm may mix rows."
+        )
+
+
+class _Parts(NamedTuple):
+    """The tensors of a module by their part in a task. Of several names, the first counts."""
+
+    trained: dict[str, torch.Tensor]
+    changed: dict[str, torch.Tensor]  # buffers that training changes
+    fixed: dict[str, torch.Tensor]
+    names: dict[str, str]  # the first name of each tensor, by every name
+
+
+def _parts(module: nn.Module, traces: tuple[Traced, Traced]) -> _Parts:
+    tensors = [*module.named_parameters(remove_duplicate=False),
+               *module.named_buffers(remove_duplicate=False)]  # fmt: skip
+    first = {id(value): name for name, value in reversed(tensors)}
+    names = {name: first[id(value)] for name, value in tensors}
+    once = {name: value for name, value in tensors if names[name] == name}
+    written = {names[name] for trace in traces for name in trace.graph.changes}
+    trained = {name: value for name, value in once.items() if value.requires_grad}
+    if not trained:
+        raise ValueError(
+            f"{type(module).__name__} has no parameters to train: none has requires_grad=True."
+        )
+    changed = {name: value for name, value in once.items() if name in written}
+    fixed = {name: v for name, v in once.items() if name not in trained and name not in changed}
+    return _Parts(trained, changed, fixed, names)
+
+
+def _task(
+    module: nn.Module, traces: tuple[Traced, Traced], rows: torch.Tensor, build: Any, loss: Any
+) -> Translated:
+    trained, changed, fixed, names = _parts(module, traces)
+    graphs = [_named(trace.graph, names) for trace in traces]
+    orders = stored_orders(graphs, {name: value.ndim for name, value in trained.items()})
+    evaluation, training = (with_stored(graph, orders) for graph in graphs)
+    entries = tuple(
+        StateEntry(key, names.get(key, key), name_of(value.dtype))
+        for key, value in module.state_dict().items()
+    )
+    objective = objective_of(loss, _outputs(module, rows))
+    written = {name: value for trace in traces for name, value in trace.constants.items()}
+    parts: dict[str, Any] = {
+        "initial": weights_of(module, _form(trained, changed), orders),
+        "constants": {name: _array(value) for name, value in {**fixed, **written}.items()},
+        "evaluation": evaluation,
+        "objective": objective,
+        "origin": Origin(
+            type(module).__name__,
+            tuple(rows.shape[1:]),
+            name_of(rows.dtype),
+            entries,
+            orders,
+            build,
+        ),
+        "reduction": objective.reduction,
+    }
+    if evaluation.same_as(training):
+        return TorchModel(**parts)
+    return TorchTrainingModel(training=training, **parts)
+
+
+def _named(graph: Graph, names: dict[str, str]) -> Graph:
+    """The graph with the first name of each tensor."""
+    places = {place: names.get(name, name) for place, name in graph.places.items()}
+    changes = {names.get(name, name): ref for name, ref in graph.changes.items()}
+    return dataclasses.replace(graph, places=places, changes=changes)
+
+
+def _form(trained: dict[str, torch.Tensor], changed: dict[str, torch.Tensor]) -> Tree:
+    """The form of the model: floats only, of at least 32 bits."""
+
+    def leaves(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+        return {
+            name: jax.ShapeDtypeStruct(
+                tuple(value.shape),
+                jax.dtypes.canonicalize_dtype(
+                    np.float64 if value.dtype == torch.float64 else np.float32
+                ),
+            )
+            for name, value in tensors.items()
+        }
+
+    return Stateful(leaves(trained), leaves(changed)) if changed else leaves(trained)
+
+
+def _array(value: torch.Tensor) -> np.ndarray:
+    array = value.detach().cpu().numpy()
+    return np.array(array, jax.dtypes.canonicalize_dtype(array.dtype))
+
+
+def _compare(task: Translated, rows: torch.Tensor, expected: torch.Tensor) -> None:
+    """Raise unless the translation returns what PyTorch returns for the example."""
+    form = jax.tree.map(lambda leaf: leaf, task.initial)
+    found = np.asarray(jax.jit(task.outputs)(form, rows.numpy()))
+    wanted = expected.detach().numpy()
+    scale = max(1.0, float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0)))
+    if found.shape != wanted.shape or not np.allclose(
+        found, wanted, rtol=0, atol=TOLERANCE * scale, equal_nan=True
+    ):
+        raise ValueError(
+            f"The translation of {task.origin.title} does not return what PyTorch returns for the"
+            " example. This is an error of evenly: please report it with the module."
+        )

@@ -1,0 +1,59 @@
+"""A hostile server against the approved app: under the default policy no attempt passes, and each
+is in the egress log; without a policy the same attempts succeed.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.flower.hostile_server import (
+    AGREED,
+    ATTEMPTS,
+    LARGE,
+    Attempt,
+    Site,
+    linear,
+    training_rows_evaluated,
+    validation_rows_evaluated,
+)
+
+NAMES = [f"{one.attack.__name__}-{one.method}" for one in ATTEMPTS]
+ANSWERED = (training_rows_evaluated, validation_rows_evaluated)  # without those rows
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=NAMES)
+def test_no_attempt_passes_the_default_policy_and_each_is_logged(attempt: Attempt, tmp_path: Path):
+    site = Site(attempt.data, tmp_path, attempt.method)
+    assert not attempt.attack(site)
+    refused = [one for one in site.entries() if one.decision != "left"]
+    if attempt.attack in ANSWERED:
+        (entry,) = site.entries()
+        assert "table" in entry.numbers
+        assert not any(name.startswith(("train-", "valid-")) for name in entry.numbers)
+    else:
+        assert refused, "the attempt is not in the log"
+        assert attempt.because in refused[-1].words
+        assert site.said.startswith("The policy of this site refuses the request: ")
+        assert "\n" not in site.said
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=NAMES)
+def test_without_a_policy_every_attempt_succeeds(attempt: Attempt):
+    site = Site(attempt.data, None, attempt.method)
+    assert attempt.attack(site), site.said
+
+
+def test_there_are_at_least_twenty_different_attempts():
+    assert len({one.attack for one in ATTEMPTS}) >= 20
+
+
+def test_an_honest_server_is_answered_under_the_default_policy(tmp_path: Path):
+    """The policy is no wall: rounds of the agreed method, the census and evaluations pass."""
+    site = Site(LARGE, tmp_path, AGREED)
+    assert site.ask("query.census")["num-examples"] == LARGE.train.size
+    for number in (1, 2, 3):
+        assert "arrays" in site.ask("train", linear(number / 10), number), site.said
+    assert "table" in site.ask("evaluate", linear((3, 0, 0)), 3), site.said
+    assert [one.decision for one in site.entries()] == ["left"] * 5
+    again = site.ask("train", linear(0.3), 3)  # a server that was restarted asks again
+    assert "arrays" in again

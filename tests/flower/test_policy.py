@@ -1,0 +1,133 @@
+"""Policies of sites: what a file may say, and what a bad one does."""
+
+from pathlib import Path
+
+import pytest
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from evenly.flower import wire
+from evenly.flower.clients.egress import EgressEntry, EgressError, EgressLog, read_egress, sentences
+from evenly.flower.clients.guard import effective_rows, site_policy
+from evenly.flower.clients.policy import Policy, PolicyError, policy_text, read_policy
+
+BAD = {
+    'methods = ["fedavg"]\nleast_cel = 5': r"no key 'least_cel'. Did you mean 'least_cell'",
+    "least_cell = 5": "methods is missing",
+    "methods = []": "methods must name at least one",
+    'methods = ["fedavgg"]': "methods: There is no method 'fedavgg'",
+    'methods = ["fedavg"': "allows nothing",
+    'methods = ["fedavg"]\nleast_cell = 0': "least_cell must be at least 1",
+    'methods = ["fedavg"]\nleast_cell = true': "least_cell must be a whole number",
+    'methods = ["fedavg"]\nleast_cell = 4.5': "least_cell must be a whole number",
+    'methods = "fedavg"': "methods must be a list",
+    'methods = ["fedavg"]\nsplits = ["tset"]': "entry of splits 'tset'",
+    'methods = ["fairfed"]\nsignals = ["loss"]': "needs the signals table",
+    'methods = ["fedavg(batch_size=1)"]': "batches of 1 rows, and least_batch is 5",
+    'methods = ["fedavg"]\nepsilon = 8.0': "noise and epsilon need row-level",
+}
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "policy.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("text, words", BAD.items())
+def test_a_bad_policy_is_refused_with_one_sentence(tmp_path: Path, text: str, words: str):
+    with pytest.raises(PolicyError, match=words) as caught:
+        read_policy(write(tmp_path, text))
+    assert "allows nothing" in str(caught.value)
+    assert "\n" not in str(caught.value).rstrip()
+
+
+def test_a_policy_that_everybody_can_write_or_nobody_can_find_allows_nothing(tmp_path: Path):
+    path = write(tmp_path, 'methods = ["fedavg"]')
+    assert read_policy(path).least_cell == 5
+    path.chmod(0o666)
+    with pytest.raises(PolicyError, match="every user of this machine can change it"):
+        read_policy(path)
+    with pytest.raises(PolicyError, match="allows nothing"):
+        read_policy(tmp_path / "elsewhere.toml")
+
+
+def test_the_written_policy_holds_the_defaults(tmp_path: Path):
+    """What `evenly flower new` writes says the defaults, so that a line that is taken out changes
+    nothing.
+    """
+    written = read_policy(write(tmp_path, policy_text(("q-fedavg(q=1)",))))
+    assert written == Policy(methods=("q-fedavg(q=1)",), log=str(tmp_path / "egress.jsonl"))
+
+
+def test_a_method_is_the_same_with_another_sampling_and_another_with_other_settings():
+    own = Policy(methods=("q-fedavg(q=1)", "fairfed+reweigh"))
+    assert own.allows("q-fedavg(q=1.0)+uniform(clients=3)")
+    assert own.allows("fairfed(metric=eod)+reweigh+full")
+    for other in ("q-fedavg(q=2)", "q-fedavg(q=1, epochs=2)", "fairfed", "fedsgd"):
+        assert not own.allows(other)
+
+
+def test_effective_rows_lie_between_one_and_all():
+    assert effective_rows(pytest.importorskip("numpy").array([2.0, 2, 2, 2])) == 4
+    assert effective_rows(pytest.importorskip("numpy").array([1.0, 1e-9, 0])) == pytest.approx(1)
+
+
+def entry(number: int) -> EgressEntry:
+    return EgressEntry("2026-11-18T09:00:00+00:00", "7", "train", number, "left", "", "fedavg",
+                 numbers={"num-examples": 80, "loss": 0.5}, arrays={"w": [4, 2]})  # fmt: skip
+
+
+def test_the_log_grows_only_and_tells_when_it_was_changed(tmp_path: Path):
+    path = tmp_path / "deep" / "egress.jsonl"
+    for number in (1, 2, 3):
+        with EgressLog(path).locked() as log:
+            assert len(log.entries) == number - 1
+            log.append(entry(number))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_egress(path) == [entry(1), entry(2), entry(3)]
+    assert "mean loss: 0.5" in "\n".join(sentences(entry(1)))
+    lines = path.read_text().splitlines(keepends=True)
+    for changed in (
+        lines[:1] + lines[2:],
+        [lines[0].replace("0.5", "0.6"), *lines[1:]],
+        [*lines, "{}\n"],
+    ):
+        path.write_text("".join(changed))
+        with pytest.raises(EgressError, match="changed or is damaged"):
+            read_egress(path)
+
+
+def message(kind: str = "train") -> Message:
+    from flwr.app import Metadata
+
+    envelope = Metadata(
+        run_id=1, message_id="1", src_node_id=1, dst_node_id=2, reply_to_message_id="",
+        group_id="", created_at=0.0, ttl=60.0, message_type=kind,
+    )  # fmt: skip
+    return Message(content=RecordDict(), metadata=envelope)  # pyright: ignore[reportCallIssue]
+
+
+def context(**config: str) -> Context:
+    return Context(1, 2, dict(config), RecordDict(), {})
+
+
+def hand_written() -> tuple[ClientApp, list[str]]:
+    app, asked = ClientApp(mods=[site_policy]), list[str]()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        asked.append("train")
+        context.state["half"] = RecordDict().config_records  # pyright: ignore[reportArgumentType]
+        raise ValueError("patient 4711 has no label")
+
+    return app, asked
+
+
+def test_a_client_without_a_readable_policy_answers_nothing(tmp_path: Path):
+    app, asked = hand_written()
+    for own in (context(), context(policy=str(tmp_path / "none.toml"))):
+        reply = app(message(), own)
+        assert reply.error.code == wire.REFUSED
+        assert "no policy that can be read" in str(reply.error.reason)
+    assert asked == []

@@ -1,0 +1,194 @@
+"""Translated modules in the simulator: whole runs against a loop in PyTorch, lanes, streaming,
+seeds, folders of results, and saved models.
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import evenly
+from evenly.simulate import simulate
+from tests.from_torch.modules import CASES
+
+RATE, BATCH, EPOCHS = 0.1, 8, 2
+METHOD = f"fedavg(learning_rate={RATE}, batch_size={BATCH}, epochs={EPOCHS}, shuffle=false)+full"
+
+
+class Normed(nn.Module):
+    """A convolution with batch norm, and dropout before the scores."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3)
+        self.drop, self.fc = nn.Dropout(dropout), nn.Linear(3 * 9, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.max_pool2d(torch.relu(self.norm(self.conv(x))), 2)
+        return self.fc(self.drop(x.flatten(1)))
+
+
+@pytest.fixture(scope="module")
+def federation() -> evenly.Federation:
+    """Four clients of different sizes, whose last batches are smaller."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(90, 1, 6, 6)).astype(np.float32)
+    y = (x[:, 0, :3].mean((1, 2)) > 0).astype(int)
+    client = np.repeat(np.arange(4), [14, 20, 26, 30])
+    return evenly.Federation.from_arrays(x, y, client)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Any:
+    """A task without dropout, and the module that it was made of."""
+    torch.manual_seed(3)
+    module = Normed()
+    return evenly.from_torch(module, torch.zeros(2, 1, 6, 6)), module
+
+
+@pytest.fixture(scope="module")
+def dropping() -> Any:
+    """A task with dropout whose initial weights depend on the seed."""
+    return evenly.from_torch(lambda: Normed(0.3), torch.zeros(2, 1, 6, 6))
+
+
+def rounds_in_torch(module: nn.Module, federation: evenly.Federation, rounds: int) -> Any:
+    """FedAvg written as a loop over clients."""
+    received = copy.deepcopy(module.state_dict())
+    sizes = federation.train.counts
+    for _ in range(rounds):
+        total = {key: torch.zeros_like(v, dtype=torch.float64) for key, v in received.items()}
+        for k in range(federation.clients):
+            own = copy.deepcopy(module)
+            own.load_state_dict(received)
+            train(own.train(), federation, federation.train.of(k))
+            for key, value in own.state_dict().items():
+                total[key] += value * float(sizes[k] / sizes.sum())
+        received = {key: value.to(received[key].dtype) for key, value in total.items()}
+    return received
+
+
+def train(module: nn.Module, federation: evenly.Federation, rows: np.ndarray) -> None:
+    optimiser = torch.optim.SGD(module.parameters(), RATE)
+    for _ in range(EPOCHS):
+        for begin in range(0, len(rows), BATCH):
+            batch = rows[begin : begin + BATCH]
+            x, y = torch.from_numpy(federation.x[batch]), torch.from_numpy(federation.y[batch])
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(module(x), y.long()).backward()
+            optimiser.step()
+
+
+def test_three_rounds_of_fedavg_equal_a_loop_in_pytorch(federation: evenly.Federation, plain: Any):
+    task, module = plain
+    (trace,) = evenly.train(task, federation, METHOD, rounds=3)
+    found = task.to_torch(trace.model)
+    for key, value in rounds_in_torch(module, federation, 3).items():
+        if key != "norm.num_batches_tracked":  # a mean of counts is no count
+            np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-5, err_msg=key)
+    module = copy.deepcopy(module)
+    module.load_state_dict(found)
+    with torch.no_grad():
+        expected = module.eval()(torch.from_numpy(federation.x)).argmax(1).numpy()
+    assert (task.predict(trace.model, federation.x) == expected).all()
+
+
+def test_lanes_and_streaming_change_nothing(federation: evenly.Federation, dropping: Any):
+    algorithms = [evenly.algorithm(f"q-fedavg(q={q}, batch_size=8)+full") for q in (0, 1)]
+    runs = [
+        simulate(dropping, federation, algorithms, rounds=2, **settings)
+        for settings in ({}, {"lanes": 4}, {"stream": True})
+    ]
+    for other in runs[1:]:
+        for one, two in zip(runs[0], other, strict=True):
+            jax.tree.map(
+                lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+                one.model,
+                two.model,
+            )
+
+
+def test_a_function_builds_other_weights_for_each_seed(dropping: Any):
+    torch.manual_seed(5)
+    expected = Normed(0.3).state_dict()
+    before = torch.get_rng_state()
+    found = dropping.to_torch(dropping.init(jax.random.key(5)))
+    assert torch.equal(torch.get_rng_state(), before)
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
+    traced = jax.jit(dropping.init)(jax.random.key(5))
+    jax.tree.map(np.testing.assert_array_equal, traced, dropping.init(jax.random.key(5)))
+    other = dropping.to_torch(dropping.init(jax.random.key(6)))
+    assert not torch.equal(other["fc.weight"], found["fc.weight"])
+
+
+def test_statistics_never_count_in_norms(federation: evenly.Federation, plain: Any):
+    task, _ = plain
+    (trace,) = evenly.train(task, federation, METHOD, rounds=1)
+    assert set(trace.model.state) == {
+        "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"
+    }  # fmt: skip
+    assert set(trace.model.params).isdisjoint(trace.model.state)
+
+
+def test_a_comparison_resumes_and_gives_the_weights_back(
+    federation: evenly.Federation, dropping: Any, tmp_path: Path
+):
+    settings: dict[str, Any] = {
+        "model": dropping, "rounds": 2, "seeds": 2, "out": tmp_path / "out", "progress": False,
+        "sampling": "full",
+    }  # fmt: skip
+    results = evenly.compare(federation, ["fedavg", "ditto"], **settings)
+    again = evenly.compare(federation, ["fedavg", "ditto"], **settings)
+    assert again.table().equals(results.table())
+    model = results.model("fedavg", task=dropping)
+    module = Normed()
+    module.load_state_dict(model.to_torch())
+    with torch.no_grad():
+        scores = module.eval()(torch.from_numpy(federation.x))
+    expected = np.array(federation.labels)[scores.argmax(1).numpy()]
+    assert (model.predict(federation.x) == expected).all()
+    evenly.save(model, tmp_path / "model.npz")
+    loaded = evenly.load(tmp_path / "model.npz", task=dropping)
+    assert (loaded.predict(federation.x) == expected).all()
+
+
+def test_another_loss_or_weight_is_another_model(plain: Any):
+    from evenly.experiment.objects import stored_model
+
+    task, module = plain
+    again = evenly.from_torch(module, torch.zeros(2, 1, 6, 6))
+    assert stored_model(again) == stored_model(task)
+    other = evenly.from_torch(module, torch.zeros(2, 1, 6, 6), loss=nn.MultiMarginLoss())
+    assert stored_model(other) != stored_model(task)
+    moved = copy.deepcopy(module)
+    with torch.no_grad():
+        moved.fc.bias += 1
+    assert stored_model(evenly.from_torch(moved, torch.zeros(2, 1, 6, 6))) != stored_model(task)
+
+
+def test_only_translated_models_become_state_dicts(federation: evenly.Federation):
+    task = evenly.models.MLP(features=36, classes=2)
+    (trace,) = evenly.train(task, federation, "fedavg", rounds=1)
+    model = evenly.from_trace(trace, task, federation)
+    with pytest.raises(TypeError, match="MLP was not made of a PyTorch module"):
+        model.to_torch()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit", "text-lstm", "tabular"])
+def test_other_networks_learn(name: str):
+    """Ten rounds on two hundred rows that a rule decides lower the loss."""
+    case = CASES[name]
+    x = case.rows(200, 3).numpy()
+    score = x.reshape(200, -1)[:, -6:].sum(1)
+    y = np.digitize(score, np.quantile(score, [1 / 3, 2 / 3]))
+    federation = evenly.Federation.from_arrays(x, y, np.arange(200) % 4)
+    task = evenly.from_torch(case.build, case.rows(2))
+    (trace,) = evenly.train(task, federation, "fedavg(learning_rate=0.1)", rounds=10)
+    assert trace.losses[-1, 0].mean() < trace.losses[0, 0].mean()

@@ -1,0 +1,179 @@
+"""What `from_torch` refuses, and losses of all kinds."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import evenly
+from evenly.data.federation import Shard
+from evenly.torch_models.module_task import Translated
+
+ROWS = torch.linspace(-1, 1, 12).reshape(3, 4)
+
+
+def refused(module: Any, sentence: str, error: type[Exception] = ValueError, **given: Any) -> None:
+    with pytest.raises(error, match=sentence):
+        evenly.from_torch(module, given.pop("example", ROWS), **given)
+
+
+class Strange(nn.Module):
+    """A linear layer inside, with an operation that nobody translates."""
+
+    def __init__(self, operation: Any) -> None:
+        super().__init__()
+        self.inside, self.operation = nn.Linear(4, 3), operation
+
+    def forward(self, x: Tensor) -> Any:
+        return self.operation(self.inside(x))
+
+
+def test_operations_without_a_translation_are_named_with_their_module():
+    refused(
+        nn.Sequential(nn.Linear(4, 4), Strange(lambda x: torch.special.bessel_j0(x))),
+        r"Sequential has operations that have no translation to JAX: aten\.special_bessel_j0\."
+        r"default in 1 \(Strange\)\. Replace them",
+    )
+
+
+@pytest.mark.parametrize(
+    "operation, sentence",
+    [
+        (lambda x: x if x.sum() > 0 else -x, "PyTorch cannot trace Strange in evaluation: "),
+        (lambda x: x.reshape(3, 3), "for any number of rows"),
+        (lambda x: (x, x), "must return one tensor of scores .* but it returns 2 values"),
+        (lambda x: x.sum(), r"must return scores \[n, classes\], .* gave shape \[\]"),
+        (lambda x: x[:, :, None], r"gave shape \[3, 3, 1\]"),
+        (lambda x: x - x.mean(0), "mixes the rows of a batch in evaluation"),
+    ],
+)
+def test_modules_that_cannot_be_used_are_refused(operation: Any, sentence: str):
+    refused(Strange(operation), sentence)
+
+
+def test_random_numbers_in_evaluation_are_refused():
+    refused(
+        Strange(lambda x: functional.dropout(x, 0.5, training=True)),
+        "draws random numbers in evaluation",
+    )
+
+
+def test_arguments_are_checked():
+    refused("a network", "requires a torch.nn.Module, or a function", TypeError)
+    refused(lambda: 3, "requires a torch.nn.Module, or a function", TypeError)
+    refused(nn.Linear(4, 3), "at least one row", example=torch.zeros(0, 4))
+    refused(nn.Linear(4, 3).requires_grad_(False), "has no parameters to train")
+    refused(nn.Linear(4, 3), "loss must be 'cross-entropy', 'binary'", TypeError, loss="hinge")
+    refused(nn.Linear(4, 1), "Pass loss='binary' for a single score")
+    refused(nn.Linear(4, 3), "Pass loss='cross-entropy' for several classes", loss="binary")
+    refused(nn.Linear(4, 1), "Leave the sigmoid out", loss=nn.BCELoss())
+
+
+def test_data_of_another_form_are_refused():
+    task = evenly.from_torch(nn.Linear(4, 3), ROWS)
+    model = task.init(jax.random.key(0))
+    with pytest.raises(ValueError, match=r"traced with rows of shape \[4\]"):
+        task.predict(model, jnp.zeros((2, 5)))
+    with pytest.raises(ValueError, match=r"traced with float32, but the features are uint8"):
+        task.predict(model, jnp.zeros((2, 4), jnp.uint8))
+    federation = evenly.synthetic(clients=3)
+    with pytest.raises(ValueError, match=r"cannot be applied to rows of shape \[60\]: the module"):
+        evenly.train(task, federation, "fedavg", rounds=1)
+    narrow = evenly.from_torch(nn.Linear(60, 3), torch.zeros(2, 60))
+    with pytest.raises(ValueError, match=r"has 3 classes, .* 4 labels\. Let it return 4 scores"):
+        evenly.train(narrow, federation, "fedavg", rounds=1)
+
+
+LABELS = np.array([0, 2, 1], np.int32)
+WEIGHTS = torch.tensor([1.0, 2.0, 5.0])
+
+
+def losses_of(outputs: int, loss: Any, labels: np.ndarray) -> tuple[Any, np.ndarray, nn.Module]:
+    torch.manual_seed(0)
+    module = nn.Linear(4, outputs)
+    task = evenly.from_torch(module, ROWS, loss=loss)
+    assert isinstance(task, Translated)
+    ones = jnp.ones(len(labels))
+    shard = Shard(jnp.asarray(ROWS.numpy()), jnp.asarray(labels), jnp.asarray(labels), ones, ones)
+    return task, np.asarray(task.losses(task.init(jax.random.key(0)), shard)), module
+
+
+@pytest.mark.parametrize(
+    "loss, reduction",
+    [
+        (nn.CrossEntropyLoss(), "mean"),
+        (nn.CrossEntropyLoss(reduction="sum", weight=WEIGHTS), "sum"),
+        (nn.CrossEntropyLoss(reduction="none", weight=WEIGHTS), "mean"),
+        (nn.CrossEntropyLoss(label_smoothing=0.1), "mean"),
+        (nn.MultiMarginLoss(), "mean"),
+        (lambda scores, y: functional.cross_entropy(scores * 2, y), "mean"),
+    ],
+)
+def test_losses_of_pytorch_are_those_of_each_row(loss: Any, reduction: str):
+    task, found, module = losses_of(3, loss, LABELS)
+    labels = torch.from_numpy(LABELS).long()
+    with torch.no_grad():
+        expected = [float(loss(module(ROWS[i : i + 1]), labels[i : i + 1]).sum()) for i in range(3)]
+    assert task.reduction == reduction
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_weighted_mean_is_refused():
+    loss = nn.CrossEntropyLoss(weight=WEIGHTS)
+    refused(nn.Linear(4, 3), "neither the sum nor the mean .* reduction='none'", loss=loss)
+
+
+@pytest.mark.parametrize("loss", ["binary", nn.BCEWithLogitsLoss()])
+def test_one_score_decides_between_two_classes(loss: Any):
+    labels = np.array([0, 1, 1], np.int32)
+    task, found, module = losses_of(1, loss, labels)
+    with torch.no_grad():
+        scores = module(ROWS)[:, 0]
+        target = torch.from_numpy(labels).float()
+        expected = functional.binary_cross_entropy_with_logits(scores, target, reduction="none")
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    model = task.init(jax.random.key(0))
+    chances = task.probabilities(model, ROWS.numpy())
+    np.testing.assert_allclose(chances[:, 1], torch.sigmoid(scores), rtol=1e-5)
+    assert (np.asarray(task.predict(model, ROWS.numpy())) == (scores.numpy() > 0)).all()
+
+
+def test_a_loss_in_jax_returns_one_number_per_row():
+    def squared(scores: Any, y: Any) -> Any:
+        return ((scores - jax.nn.one_hot(y, 3)) ** 2).sum(1)
+
+    _, found, module = losses_of(3, squared, LABELS)
+    with torch.no_grad():
+        target = functional.one_hot(torch.from_numpy(LABELS).long(), 3)
+        expected = ((module(ROWS) - target) ** 2).sum(1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    refused(
+        nn.Linear(4, 3), "must return one number per row", loss=lambda s, y: squared(s, y).mean()
+    )
+
+
+def test_frozen_and_shared_weights_stay_what_they_are():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fixed, self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+            self.two.weight, self.head = self.one.weight, nn.Linear(4, 3)
+            self.fixed.requires_grad_(False)
+            self.register_buffer("shift", torch.arange(4.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.two(torch.relu(self.one(self.fixed(x)))) + self.shift)
+
+    module = Tied()
+    task = evenly.from_torch(module, ROWS)
+    model = task.init(jax.random.key(0))
+    assert set(model) == {"one.weight", "one.bias", "two.bias", "head.weight", "head.bias"}
+    moved = task.to_torch(jax.tree.map(lambda leaf: leaf + 1, model))
+    assert torch.equal(moved["one.weight"], moved["two.weight"])
+    assert torch.equal(moved["fixed.weight"], module.fixed.weight)
+    assert torch.equal(moved["shift"], torch.arange(4.0))
