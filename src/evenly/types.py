@@ -30,6 +30,7 @@ import numpy as np
 from evenly.data.federation import Census, Federation, Shard
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import Ragged
+from evenly.limits import Bounds, Limits
 from evenly.records import leaf, record, static
 
 __all__ = [
@@ -188,40 +189,6 @@ class Totals(NamedTuple):
     weight: Any  # sum of the factors; with several models [models]
     averages: Any = ()  # sums of factor times `Weighed.averages`, divided by `weight`
     extras: Any = ()  # sums of `Weighed.extras`
-
-
-class Limits(NamedTuple):
-    """Public numbers that bound what one client may say, under differential privacy for clients.
-
-    Example:
-        >>> Limits(3.0, clip=0.5, rows=300, loss=6.9, clients=1000, cohort=50, guess=2.3).rows
-        300
-    """
-
-    weight: Any  # largest weight, in multiples of an average client's
-    clip: Any  # largest length of a vector
-    rows: Any  # largest number of training rows that count
-    loss: Any  # largest loss that counts
-    clients: Any  # number of all clients
-    cohort: Any  # expected number of clients in a round
-    guess: Any  # loss of a model that guesses
-
-
-class Bounds(NamedTuple):
-    """How much one client within the `Limits` can add to the sums of a rule.
-
-    The trees have the form of what the rule returns; each number is the largest length of the leaf
-    in its place.
-
-    Example:
-        >>> Bounds(typical=100.0, extras=300.0).contributions
-        ()
-    """
-
-    typical: Any = 1.0  # weight of an average client in the first round, times exp(exponent)
-    contributions: tuple[Tree, ...] = ()  # of each stage
-    averages: Tree = ()  # of weight times the numbers, the weight in multiples of an average one
-    extras: Tree = ()
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from evenly.data.federation import Census
 from evenly.privacy import gate
 from evenly.privacy.accounting import Releases, epsilon_of
 from evenly.privacy.claims import _why_not, has_equal_weights
-from evenly.privacy.gate import Gate, GateState, Guard
+from evenly.privacy.gate import ClientGate, GateState, Guard
 from evenly.types import Signals
 
 CLIENTS, DELTA = 6, 1e-5
@@ -32,7 +32,7 @@ def rule_of(name: str):
 def guard_of(rule, public, noise=1.0, adapts=True, **changes) -> Guard:
     equal = has_equal_weights(rule)
     made = {"weight": 1.0 if equal else 3.0, "clip": 0.5, "rows": 30.0, "loss": 0.7, **changes}
-    own = Gate(noise=noise, cohort=6.0, clients=6.0, adapts=adapts, equal=equal, **made)
+    own = ClientGate(noise=noise, cohort=6.0, clients=6.0, adapts=adapts, equal=equal, **made)
     return Guard(own, gate.begin(own, rule, public), jax.random.key(7))
 
 
@@ -210,7 +210,7 @@ def test_worked_numbers_of_the_specification():
     losses, v = np.array([0.5, 2.0, 1.0]), np.array([[-0.2, 0.0], [0.0, -0.5], [-0.1, -0.1]])
     rule = algorithm("q-fedavg(q=1, lipschitz=10)").rule
     # guess = W C^2 / H = 1.5; the scale of weights is 1
-    own = Gate(noise=0.0, weight=1.5, clip=0.3, loss=1.5, rows=1.0, cohort=3.0, clients=3.0)
+    own = ClientGate(noise=0.0, weight=1.5, clip=0.3, loss=1.5, rows=1.0, cohort=3.0, clients=3.0)
     guard = Guard(own, GateState(jnp.asarray(0.3), jnp.zeros(())), jax.random.key(0))
     signals = Signals(np.arange(3), np.ones(3, bool), np.ones(3), loss=losses,
                       square_norm=(v**2).sum(1))  # fmt: skip
@@ -222,7 +222,7 @@ def test_worked_numbers_of_the_specification():
 
 def test_noise_has_the_stated_deviation_and_differs_between_rounds_runs_and_blocks():
     rule = algorithm("q-fedavg").rule
-    own = Gate(noise=0.8, weight=3.0, clip=0.5, cohort=100.0, clients=100.0, adapts=True)
+    own = ClientGate(noise=0.8, weight=3.0, clip=0.5, cohort=100.0, clients=100.0, adapts=True)
     bounds = Guard(own, GateState(jnp.asarray(0.5), jnp.zeros(())), None).bounds(rule, ())
     seed = np.array([0, 9], np.uint32)
 
@@ -276,7 +276,7 @@ def attack(canary: float, noise: float) -> float:
     `canary` is how far it moves the sum, in units of what the gate allows.
     """
     rule = algorithm("fedavg(weights=equal)").rule
-    own = Gate(noise=noise, weight=1.0, clip=1.0, cohort=20.0, clients=20.0, equal=True)
+    own = ClientGate(noise=noise, weight=1.0, clip=1.0, cohort=20.0, clients=20.0, equal=True)
     state, trials = GateState(jnp.asarray(1.0), jnp.zeros(())), 200_000
 
     def released(present: float, seed: int) -> np.ndarray:
@@ -302,7 +302,7 @@ def test_an_adaptive_clip_finds_the_quantile_that_it_is_asked_for():
     lengths = np.random.default_rng(0).uniform(0.5, 1.5, (400, 500))
     for wanted, expected in ((0.5, 1.0), (0.8, 1.3)):
         for start in (0.1, 5.0):
-            own = Gate(noise=0.0, weight=1.0, clip=start, unclipped=wanted, cohort=500.0,
+            own = ClientGate(noise=0.0, weight=1.0, clip=start, unclipped=wanted, cohort=500.0,
                        clients=500.0, adapts=True, equal=True)  # fmt: skip
             state = gate.begin(own, rule, ())
             for one in lengths:

@@ -3,10 +3,10 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 
 def privacy(
+    *,
     method: Annotated[
         str,
         typer.Option(help="Method with its sampling, such as q-fedavg(q=1)+poisson(rate=0.05)."),
@@ -26,6 +26,8 @@ def privacy(
     """Print the noise that differential privacy for clients needs, and what may be claimed, before
     training.
     """
+    from rich.console import Console
+
     from evenly.algorithms import algorithm
     from evenly.privacy.claims import RELATIONS, claim_words, price
     from evenly.records import require

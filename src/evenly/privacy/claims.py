@@ -22,7 +22,7 @@ from evenly.privacy.accounting import (
     noise_for,
     usual_delta,
 )
-from evenly.privacy.gate import VECTOR_SHARE, Gate
+from evenly.privacy.gate import VECTOR_SHARE, ClientGate
 from evenly.privacy.request import Privacy
 from evenly.records import replace
 from evenly.types import Algorithm, Rule, Select
@@ -198,7 +198,7 @@ def promise(algorithm: Algorithm, clients: int, rounds: int) -> Promise:
     return Promise(epsilon, privacy.delta, privacy.noise_multiplier, claim, rounds, reason)
 
 
-def gate_of(algorithm: Algorithm, census: Census, rounds: int) -> Gate | None:
+def gate_of(algorithm: Algorithm, census: Census, rounds: int) -> ClientGate | None:
     """The gate of a run; None without privacy for clients."""
     if algorithm.privacy is None or algorithm.privacy.unit != CLIENT:
         return None
@@ -206,7 +206,7 @@ def gate_of(algorithm: Algorithm, census: Census, rounds: int) -> Gate | None:
     privacy: Privacy = calibrated(algorithm, clients, rounds).privacy
     expected = sampling_claim(algorithm.select, clients).expected
     equal = has_equal_weights(algorithm.rule)
-    return Gate(
+    return ClientGate(
         noise=float(privacy.noise_multiplier or 0.0),
         weight=1.0 if equal else privacy.weight,
         clip=privacy.first_clip if privacy.adapts else float(privacy.clip),

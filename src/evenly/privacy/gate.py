@@ -33,7 +33,7 @@ VECTOR, WEIGHT, AVERAGES, EXTRAS, UNCLIPPED = range(1000, 1005)
 
 
 @record
-class Gate:
+class ClientGate:
     """The public numbers of a run with differential privacy for clients.
 
     Args:
@@ -73,7 +73,7 @@ class GateState(NamedTuple):
 class Guard(NamedTuple):
     """A gate in one round of one run."""
 
-    gate: Gate
+    gate: ClientGate
     state: GateState
     key: Any  # of this round and run
 
@@ -89,7 +89,7 @@ class Guard(NamedTuple):
         return rule.bounds(public, self.limits)
 
 
-def begin(gate: Gate, rule: Rule, public: Tree) -> GateState:
+def begin(gate: ClientGate, rule: Rule, public: Tree) -> GateState:
     """The state before the first round."""
     guard = Guard(gate, GateState(jnp.asarray(gate.clip, float), jnp.zeros(())), None)
     typical = jnp.log(jnp.asarray(guard.bounds(rule, public).typical, float))
@@ -131,7 +131,7 @@ def tame(guard: Guard, own: Own) -> Own:
 
 
 def cut_weight(guard: Guard, weighed: Weighed) -> Array:
-    """The weight of one client in multiples of an average client's, at most `Gate.weight`; of
+    """The weight of one client in multiples of an average client's, at most `ClientGate.weight`; of
     several models, their length.
     """
     exponent = 0.0 if weighed.exponent is None else _finite(weighed.exponent)

@@ -23,7 +23,6 @@ from evenly.report.group_values import with_groups
 from evenly.report.html import Html, contents, document, join
 from evenly.report.opening import opening, page_title
 from evenly.report.paired_section import paired_section
-from evenly.report.promise_section import promise_section
 from evenly.report.results_section import results_section
 from evenly.report.setup_sections import (
     data_section,
@@ -31,7 +30,12 @@ from evenly.report.setup_sections import (
     paper_section,
     settings_section,
 )
-from evenly.report.trust_sections import hidden_section, left_out_section, privacy_section
+from evenly.report.trust_sections import (
+    hidden_section,
+    left_out_section,
+    privacy_section,
+    promise_section,
+)
 from evenly.report.values import client_split, final_values
 from evenly.writing import write_whole
 

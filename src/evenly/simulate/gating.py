@@ -11,7 +11,7 @@ from evenly.data.federation import Census
 from evenly.models.task import skeleton
 from evenly.privacy import gate
 from evenly.privacy.claims import CLIENT, gate_of
-from evenly.privacy.gate import Gate, Guard, round_key
+from evenly.privacy.gate import ClientGate, Guard, round_key
 from evenly.simulate.layout import GateRecord, RuleGroup
 from evenly.simulate.training import Cohort, CohortUpdate
 from evenly.types import Algorithm, Array, Task, Tree
@@ -19,7 +19,7 @@ from evenly.types import Algorithm, Array, Task, Tree
 
 def gates_of(
     task: Task, algorithms: Sequence[Algorithm], census: Census, rounds: int
-) -> list[Gate | None]:
+) -> list[ClientGate | None]:
     """The gate of each run; None without privacy for clients.
 
     Raises:
@@ -83,7 +83,7 @@ def what_gates_did(
     return GateRecord(jnp.where(jnp.isfinite(limit), limit, 0.0), cut.astype(jnp.int8))
 
 
-def _of_gates(cohort: Cohort, number: Callable[[Gate], Array]) -> Array:
+def _of_gates(cohort: Cohort, number: Callable[[ClientGate], Array]) -> Array:
     """A number of the gate of each run, infinite in runs without one. [runs]"""
     shape, groups = cohort.shape, cohort.inputs.parts.rules
     sizes = [shape.bounds[i + 1] - shape.bounds[i] for i in range(len(groups))]

@@ -20,7 +20,7 @@ from evenly.data.federation import Federation, Shard
 from evenly.models.task import skeleton
 from evenly.parts.sampling import Full
 from evenly.parts.work import LocalTraining
-from evenly.privacy.gate import Gate
+from evenly.privacy.gate import ClientGate
 from evenly.round import Memory
 from evenly.types import Algorithm, Array, Prepare, Rule, Select, Server, Task, Tree, Work
 
@@ -34,7 +34,7 @@ class RuleGroup(NamedTuple):
 
     rule: Rule
     server: Server | None
-    gate: Gate | None = None  # where the runs are private for clients
+    gate: ClientGate | None = None  # where the runs are private for clients
 
 
 class RunParts(NamedTuple):
@@ -389,7 +389,7 @@ def _joint_samplings(algorithms: Sequence[Algorithm]) -> dict[str, str]:
 
 
 def group_runs(
-    algorithms: Sequence[Algorithm], gates: Sequence[Gate | None] | None = None
+    algorithms: Sequence[Algorithm], gates: Sequence[ClientGate | None] | None = None
 ) -> RunGroup:
     """Order companions into a run group: equal structures side by side, those that measure signals
     before training last.

@@ -125,13 +125,8 @@ def one_round(cohort: Cohort) -> tuple[State, RoundNotes]:
     counts = update.trained.finite & returned
     moved = _move_models(cohort, update, counts)
 
-    # A round in which nobody's update counts changes nothing, not even an optimiser's momentum.
     coefficients = jnp.where(update.weights.sane, moved.coefficients, 0.0)
-    anyone = (coefficients != 0).any(tuple(range(coefficients.ndim - 1)))
-    if (limit := clips(cohort)) is not None:
-        anyone |= jnp.isfinite(
-            limit
-        )  # noise is released whoever came: an empty round must not show
+    anyone = _anyone(cohort, coefficients)
     by_group = [anyone[shape.runs_of(i)] for i in range(len(inputs.parts.rules))]
     keep = lambda new, old: tuple(  # noqa: E731
         trees.where(*own, 0) for own in zip(by_group, new, old, strict=True)
@@ -153,6 +148,16 @@ def one_round(cohort: Cohort) -> tuple[State, RoundNotes]:
     return state, RoundNotes(
         weights, what_gates_did(cohort, update.weights.weight, update.trained, counts)
     )
+
+
+def _anyone(cohort: Cohort, coefficients: Array) -> Array:
+    """Whether somebody's update counts in each run; else the round changes nothing, not even an
+    optimiser's momentum. [runs]
+    """
+    anyone = (coefficients != 0).any(tuple(range(coefficients.ndim - 1)))
+    limit = clips(cohort)
+    # noise is released whoever came: an empty round must not show
+    return anyone if limit is None else anyone | jnp.isfinite(limit)
 
 
 class MovedModels(NamedTuple):
