@@ -13,9 +13,9 @@ What happens to a command:
   on three that vary commands of the README and the start page (`PLANNED_PAGES`), go as far as the
   plan, with every method, setting, model and data set checked. Training them all takes minutes: the
   slow tests do it.
-- parsed: `watch` serves until it is stopped, `data fetch` downloads, `flower up` starts a
-  federation, and `--on ray` needs a cluster; their own tests do that. Their options must exist. So
-  must the targets of `make` and the scripts and options given to `python`.
+- parsed: `watch` serves until it is stopped, `data fetch` downloads, `flower up`, `audit` and
+  `evaluate` start a federation, and `--on ray` needs a cluster; their own tests do that. Their
+  options must exist. So must the targets of `make` and the scripts and options given to `python`.
 - sessions (`>>>`) run as they are written, and must print what the page shows. They are small.
 - Anything else (pip, ray, ...) must be marked on the page with a comment that says why it is not
   run (see tests/pages.py).
@@ -44,7 +44,13 @@ from tests.datasets.real_data import need
 from tests.pages import PAGES, ROOT, Block, blocks, commands, inline_commands
 
 SMALL = {"--rounds": "2", "--seeds": "1", "--trials": "2"}
-PARSED = [("watch",), ("data", "fetch"), ("flower", "up")]
+PARSED = [
+    ("watch",),
+    ("data", "fetch"),
+    ("flower", "up"),
+    ("flower", "audit"),
+    ("flower", "evaluate"),
+]
 PLANNED_PAGES = (
     "docs/algorithms/",
     "docs/results/",
@@ -86,9 +92,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registries: None) ->
     age = draw.normal(60, 12, n).round()
     ill = age + draw.normal(0, 8, n) > 60
     told = np.where(ill, "yes", "no")
-    pd.DataFrame(
+    table = pd.DataFrame(
         {**people, "age": age, "ward": draw.choice(["heart", "surgery"], n), "returned": told}
-    ).to_csv("table.csv", index=False)
+    )
+    table.to_csv("table.csv", index=False)
+    Path("people").mkdir()
+    table.to_parquet("people/part-0.parquet", index=False)
     score = np.clip(0.5 + (age - 60) / 60 + draw.normal(0, 0.1, n), 0, 1)
     answers = {"y": ill.astype(int), "p": (score > 0.5).astype(int), "s": score.round(4)}
     pd.DataFrame({**people, **answers}).to_csv("predictions.csv", index=False)

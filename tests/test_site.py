@@ -126,6 +126,12 @@ def test_folders_of_the_navigation_become_their_pages_and_absent_pages_are_left_
     pages = ["some/index.md", {"Page b": "some/b.md"}, {"Page a": "some/a.md"}]
     nav = [{"One": "one.md"}, {"Two": "two.md"}, {"Some": "some/"}, {"None": "none/"}]
     assert expand(nav, tmp_path) == [{"One": "one.md"}, {"Some": pages}]
+    for name in ("a", "b"):
+        (tmp_path / "some" / f"{name}.md").write_text(f"# A heading of some length: page {name}\n")
+    long = [{f"A heading of some length: page {name}": f"some/{name}.md"} for name in "ba"]
+    assert expand([{"Some": "some/"}], tmp_path) == [{"Some": ["some/index.md", *long]}]
+    for name in ("a", "b"):
+        (tmp_path / "some" / f"{name}.md").write_text(f"# Page {name}\n")
     assert expand([{"All": ["one.md", "some/"]}], tmp_path) == [{"All": ["one.md", *pages]}]
 
 

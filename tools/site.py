@@ -132,7 +132,7 @@ def expand(entries: list[Any], pages: Path) -> list[Any]:
         if isinstance(value, list):
             inside = expand(value, pages)
         elif value.endswith("/"):
-            inside = [page_entry(path, pages) for path in sorted_pages(pages / value)]
+            inside = page_entries(sorted_pages(pages / value), pages)
         else:
             found += [entry] if (pages / value).exists() else []
             continue
@@ -151,13 +151,18 @@ def sorted_pages(folder: Path) -> list[Path]:
     )
 
 
-def page_entry(path: Path, pages: Path) -> Any:
-    """Return the entry of a page. A long heading is cut at its first colon or semicolon."""
-    place = path.relative_to(pages).as_posix()
-    heading = path.read_text().partition("\n")[0].removeprefix("# ")
-    if path.stem == "index":
-        return place
-    return {re.split("[:;]", heading)[0] if len(heading) > LONG else heading: place}
+def page_entries(paths: list[Path], pages: Path) -> list[Any]:
+    """Return the entries of pages. A long heading is cut at its first colon or semicolon, unless
+    two pages would then have the same entry.
+    """
+    headings = [path.read_text().partition("\n")[0].removeprefix("# ") for path in paths]
+    short = [re.split("[:;]", each)[0] if len(each) > LONG else each for each in headings]
+    found = []
+    for path, heading, cut in zip(paths, headings, short, strict=True):
+        place = path.relative_to(pages).as_posix()
+        title = cut if short.count(cut) == 1 else heading
+        found.append(place if path.stem == "index" else {title: place})
+    return found
 
 
 if __name__ == "__main__":

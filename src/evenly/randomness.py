@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from scipy.special import betainc
 
 # Counter-based random draws on the host.
 #
@@ -68,6 +69,42 @@ def batches(
     for epoch in order:
         epoch[: len(rows)] = rows if shuffle is None else shuffle.permutation(rows)
     return order.reshape(-1, size)[:most]
+
+
+# Batches whose rows are drawn independently of each other (Poisson sampling), which accounts of
+# differential privacy are about. A batch that is shuffled and dealt gets no such account.
+
+# chance that a batch has more rows than there is room for: too small to show in any delta
+OVERFLOW = 1e-18
+
+
+def poisson_steps(rate: float, epochs: int, most: int = 0) -> int:
+    """Number of batches in a round: as many as hold every row `epochs` times on average."""
+    steps = max(1, round(epochs / rate))
+    return min(steps, most) if most else steps
+
+
+@cache
+def poisson_room(rows: int, rate: float) -> int:
+    """Entries that hold any batch of so many rows, but for a chance of OVERFLOW."""
+    if rate >= 1:
+        return max(1, rows)
+    # chance of more than k rows, for every k: it falls
+    more = np.arange(rows, dtype=float)
+    fits = betainc(more + 1, rows - more, rate) <= OVERFLOW
+    return max(1, int(np.argmax(fits)) if fits.any() else rows)
+
+
+def fill_poisson(
+    batches: np.ndarray, rows: np.ndarray, rate: float, generator: np.random.Generator
+) -> None:
+    """Write row numbers into batches [steps, room] of padding: each row is in each batch with
+    probability `rate`, independently.
+    """
+    # the number of rows first, then which: the same distribution in the time of the rows drawn
+    counts = np.minimum(generator.binomial(len(rows), rate, len(batches)), batches.shape[1])
+    for batch, count in zip(batches, counts.tolist(), strict=True):
+        batch[:count] = rows[generator.choice(len(rows), count, replace=False, shuffle=False)]
 
 
 # Many short shuffles at once, bit for bit those of NumPy's generators.

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 from evenly.archives import Archive, DamagedError, leaves_of, read_archive, write_archive
-from evenly.data.encoding import Categorical, Encoder, Numeric, as_pandas
-from evenly.data.federation import Federation, as_features
-from evenly.models import TASKS, Probabilistic, check_task
+from evenly.data.encoding import Categorical, Encoder, Numeric, as_features, as_pandas
+from evenly.data.federation import Federation
+from evenly.models import TASKS, Augmented, Probabilistic, check_task
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of, listed_names, shortened
 from evenly.parts.ranking import Supernetwork
@@ -177,6 +177,7 @@ def from_trace(trace: Trace, task: Task, federation: Federation) -> Model:
     _check_leaves(
         _described(trace.model), _described(skeleton(task)), "The trace", type(task).__name__
     )
+    task = task.task if isinstance(task, Augmented) else task  # predictions see rows as they are
     ranked = isinstance(task, Supernetwork)
     return Model(
         task=task.inner if ranked else task,

@@ -85,9 +85,9 @@ def test_it_equals_the_audit_of_all_rows_on_counts(rows: int, unprivileged):
     assert len(auc) > 5
     assert ("all", "auc") in auc
     for key in auc:
-        assert ours[key][0] == pytest.approx(theirs[key][0], abs=0.01), key
-        assert ours[key][1] <= theirs[key][1] + 2e-3
-        assert ours[key][2] >= theirs[key][2] - 2e-3
+        assert ours[key][1] <= theirs[key][0] <= ours[key][2], key
+        assert ours[key][0] == pytest.approx(theirs[key][0], abs=0.1), key
+    assert ours["all", "auc"][0] == pytest.approx(theirs["all", "auc"][0], abs=0.01)
     for key in (key for key in theirs if key[-1] in ("bias", "ece")):
         assert ours[key][0] == pytest.approx(theirs[key][0], abs=0.005 + 1e-9), key
 
@@ -105,7 +105,7 @@ def test_the_auc_lies_within_the_bound_that_is_told():
         found = audit_tables(sites, labels=("0", "1"))
         told = any(f"±{bounds.error[0]:.4f}" in note for note in found.notes)
         assert told
-        assert ("auc" in found.whole and found.whole["auc"].has_value) == (bounds.error[0] <= 0.05)
+        assert ("auc" in found.whole and found.whole["auc"].has_value) == (bounds.error[0] <= 0.1)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 8))

@@ -66,7 +66,7 @@ class Site:
     def __init__(self, source: Any, folder: Path | None, method: str) -> None:
         self.source, self.run, self.log = source, 1, None
         self.config: dict[str, Any] = {}
-        self._state = RecordDict()
+        self.state = RecordDict()
         self._client = app(lambda context: self._data(context), TASK)
         if folder is not None:
             (folder / "policy.toml").write_text(f'methods = ["{method}"]')
@@ -92,7 +92,7 @@ class Site:
             content["arrays"] = record(model)
         for name, other in (records or {}).items():
             content[name] = record(other)
-        context = Context(self.run, 7, self.config, self._state, {"seed": seed})
+        context = Context(self.run, 7, self.config, self.state, {"seed": seed})
         try:
             reply = self._client(message(kind, content), context)
         except Exception as error:  # as Flower's runtime does

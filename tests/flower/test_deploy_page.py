@@ -244,14 +244,6 @@ def test_everything_on_the_page_works(page: Page, running: list[Process]):
 SIGNER = ed25519.Ed25519PrivateKey.generate()
 
 
-def published(page: Page, key: ed25519.Ed25519PrivateKey) -> None:
-    """The app as it is now, in the hub, signed."""
-    for old in page.folder.glob("*.fab"):
-        old.unlink()
-    Hub.fab = bundle(page.folder / "ward")
-    Hub.verifications = [signed(Hub.fab, key)]
-
-
 def through_the_door(page: Page, running: list[Process], env: dict[str, str]) -> None:
     register = page.command("flwr", "supernode", "register")
     for name in HOSPITALS:
@@ -290,19 +282,16 @@ def through_the_door(page: Page, running: list[Process], env: dict[str, str]) ->
 
     # A run of one round; then the server's machine goes down, comes back with its keys, and a run
     # goes on to the second.
-    config = page.folder / "ward" / "pyproject.toml"
-    config.write_text(re.sub(r"rounds = \d+", "rounds = 1", config.read_text()))
     run = page.command("flwr", "run")
-    published(page, SIGNER)
-    done(page, run, env)
+    Hub.fab = bundle(page.folder / "ward")
+    Hub.verifications = [signed(Hub.fab, SIGNER)]
+    done(page, [*run, "--run-config", "rounds=1"], env)
     report = page.folder / "var" / "results" / "report.html"
     assert report.exists(), done(page, ["flwr", "list", "--format", "json"], env)
     kill(running[0])
     env = superlink(page, running, "superlink-again")
     time.sleep(1)
-    config.write_text(config.read_text().replace("rounds = 1", "rounds = 2"))
-    published(page, SIGNER)
-    done(page, run, env)
+    done(page, [*run, "--run-config", "rounds=2"], env)
     runs = json.loads(done(page, ["flwr", "list", "--format", "json"], env))["runs"]
     assert [one["status"] for one in runs].count("finished:completed") == 2, runs
     assert len(list((page.folder / "var" / "results" / "history").glob("*"))) >= 2

@@ -308,3 +308,62 @@ def test_a_client_app_that_cannot_start_says_which_log_to_read(folder: Path):
     assert trial.returncode == 2, said
     assert "run-1-logs/serverapp.log" in "".join(said.split())
     assert not processes_of(folder)
+
+
+def test_an_audit_without_a_finished_run_or_with_an_older_app_is_one_sentence(folder: Path):
+    evenly("new", "ward", *TABLE, "--sensitive", "sex")
+    assert "holds no finished run with a model" in evenly("audit", "ward", code=2)
+    both = evenly("audit", "ward", "--model", "x", "--prediction", "p", code=2)
+    assert "an audit is about one of them" in both
+    assert "--score needs --prediction" in evenly("audit", "ward", "--score", "s", code=2)
+    assert "must be COLUMN=VALUE" in evenly("audit", "ward", "--unprivileged", "f", code=2)
+    assert "A requirement must be" in evenly("audit", "ward", "--require", "spd", code=2)
+    project = folder / "ward" / "pyproject.toml"
+    project.write_text(project.read_text().replace('job = "train"', 'unused = "train"'))
+    assert "can only train" in evenly("audit", "ward", "--prediction", "p", code=2)
+    assert not (folder / "ward" / "results").exists()
+
+
+@pytest.mark.slow
+def test_an_audit_over_tls_equals_that_of_all_rows_together(folder: Path):
+    """A SuperLink and SuperNodes with keys; predictions are a column of the clients' tables."""
+    import evenly as library
+    from evenly.datasets.load import read_table
+    from evenly.flower.app import client_of_table, read_schema
+
+    frame = pd.concat([pd.read_csv("table.csv")] * 20, ignore_index=True)
+    draw = np.random.default_rng(1)
+    frame["s"] = draw.random(len(frame)).round(4)
+    frame["p"] = np.where(frame["s"] > 0.4, "yes", "no")
+    frame.to_csv("table.csv", index=False)
+    evenly("new", "ward", *TABLE, "--sensitive", "sex", "--drop", "s,p")
+    words = ["audit", "ward", "--prediction", "p", "--score", "s", "--out", "out"]
+    command = [sys.executable, "-m", "evenly", "flower", *words, "--require", "accuracy>=99"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Not met: accuracy at least 99." in done.stdout
+    schema = read_schema(folder / "ward" / "ward" / "schema.json")
+    rows = []
+    for name in schema.clients:
+        table = read_table(folder / "table.csv", schema.told_apart)
+        client = client_of_table(schema, table, name, prediction="p", score="s")
+        assert client.decisions is not None
+        rows.append(
+            pd.DataFrame(
+                {
+                    "site": name,
+                    "sex": [schema.groups[g] for g in client.test.group],
+                    "y": [schema.labels[y] for y in client.test.y],
+                    "p": [schema.labels[y] for y in client.decisions.outcome],
+                }
+            )
+        )
+    columns = {"client": "site", "label": "y", "prediction": "p", "sensitive": "sex"}
+    pooled = library.audit(pd.concat(rows), **columns, favourable="yes")
+    found = pd.read_csv(folder / "out" / "audit.csv").set_index(["level", "name", "metric"])
+    for figure in pooled.figures:
+        name = "ward" if figure.level == "model" else figure.name
+        own = found.loc[(figure.level, name, figure.metric)]
+        assert own["value"] == pytest.approx(figure.value, rel=1e-12), figure
+    assert found.loc[("model", "ward", "auc"), "value"] > 0
+    assert not processes_of(folder)

@@ -2,14 +2,19 @@
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from evenly.data.federation import Federation
 from evenly.flower import wire
+from evenly.flower.app import client_of_table, schema_of
 from evenly.flower.clients.egress import EgressEntry, EgressError, EgressLog, read_egress, sentences
 from evenly.flower.clients.guard import effective_rows, site_policy
 from evenly.flower.clients.policy import Policy, PolicyError, policy_text, read_policy
+from tests.flower.hostile_server import AGREED, LARGE, Site, linear
 
 BAD = {
     'methods = ["fedavg"]\nleast_cel = 5': r"no key 'least_cel'. Did you mean 'least_cell'",
@@ -69,8 +74,9 @@ def test_a_method_is_the_same_with_another_sampling_and_another_with_other_setti
 
 
 def test_effective_rows_lie_between_one_and_all():
-    assert effective_rows(pytest.importorskip("numpy").array([2.0, 2, 2, 2])) == 4
-    assert effective_rows(pytest.importorskip("numpy").array([1.0, 1e-9, 0])) == pytest.approx(1)
+    assert effective_rows(np.array([2.0, 2, 2, 2])) == 4
+    assert effective_rows(np.array([1.0, 1e-9, 0])) == pytest.approx(1)
+    assert effective_rows(np.array([np.inf, 1])) == effective_rows(np.zeros(3)) == 0
 
 
 def entry(number: int) -> EgressEntry:
@@ -131,3 +137,36 @@ def test_a_client_without_a_readable_policy_answers_nothing(tmp_path: Path):
         assert reply.error.code == wire.REFUSED
         assert "no policy that can be read" in str(reply.error.reason)
     assert asked == []
+
+
+def test_a_site_whose_labels_differ_says_so_to_its_own_operator_only(tmp_path: Path):
+    """The error names a value of the site's table, so that the server hears only that it failed."""
+    table = pd.DataFrame(
+        {
+            "ward": ["n", "s"] * 20,
+            "age": [7 * k % 11 for k in range(40)],
+            "back": ["no", "yes"] * 20,
+        }
+    )
+    agreed = schema_of(
+        Federation.from_frame(table, client="ward", label="back"),
+        client="ward", label="back", sensitive=(),
+    )  # fmt: skip
+    strange = table.assign(back=["no", "deceased"] * 20)
+    site = Site(lambda _: client_of_table(agreed, strange, "s"), tmp_path, AGREED)
+    assert site.ask("query.census") == {}
+    assert site.said == f"{wire.REFUSES}it could not answer, and its own log says why."
+    (failed,) = site.entries()
+    assert failed.decision == "failed"
+    assert "deceased" in failed.words
+    assert failed.numbers == {}
+
+
+def test_a_refusal_leaves_the_state_of_the_node_as_it_was(tmp_path: Path):
+    """Ditto keeps a personal model there; a round that is refused does not move it."""
+    site = Site(LARGE, tmp_path, "ditto")
+    assert "arrays" in site.ask("train", linear(), 1)
+    before = {key: repr(record) for key, record in site.state.items()}
+    assert before
+    assert site.ask("train", linear(1.0), 1) == {}
+    assert {key: repr(record) for key, record in site.state.items()} == before

@@ -20,7 +20,10 @@ from tests.from_torch.torch_loop import loss_of, masks_of, sgd_step
 ROWS, PADDING, STEPS, RATE = 5, 2, 10, 0.05
 LONG = {"resnet18-batch", "resnet18-group", "vgg", "vit"}
 EVERY = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in CASES]
-SOME = [pytest.param(name, marks=[pytest.mark.slow] * (name != "unet")) for name in CASES]
+# Not the ResNet with batch norm: its last images are single pixels, so that five rows decide the
+# statistics of a channel. In float32 rounding grows from step to step; in float64 it agrees.
+SHORT = [name for name in CASES if name != "resnet18-batch"]
+SOME = [pytest.param(name, marks=[pytest.mark.slow] * (name != "lenet")) for name in SHORT]
 
 
 class Pair:

@@ -41,6 +41,7 @@ from evenly.parts.ranking_work import EdgePopup
 from evenly.parts.sampling import SAMPLINGS
 from evenly.parts.work import PREPARES, LocalTraining, PersonalTraining, TrainingAlone
 from evenly.privacy.request import PRIVACIES
+from evenly.privacy.row_account import with_privacy
 from evenly.records import is_number, replace
 from evenly.registry import add
 from evenly.types import Algorithm, Select
@@ -241,9 +242,8 @@ def _assemble(
         prepare=prepare,
         label=show(composition),
     )
-    built = replace(built, privacy=privacy)
     if local is None:
-        return built
+        return with_privacy(built, privacy)
     if not isinstance(built.work, LocalTraining | PersonalTraining | TrainingAlone):
         reason = (
             "rank edges" if isinstance(built.work, EdgePopup) else "take one full-gradient step"
@@ -252,7 +252,8 @@ def _assemble(
             f"{method.name}: clients {reason} and have no local optimiser, got"
             f" 'local-{local.kind}'."
         )
-    return replace(built, work=replace(built.work, optimiser=local.kind, options=local.options))
+    work = replace(built.work, optimiser=local.kind, options=local.options)
+    return with_privacy(replace(built, work=work), privacy)
 
 
 def build_part(kind: type[T], part: Part) -> T:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from evenly.algorithms import Method, Variant
-from evenly.data.encoding import as_pandas
+from evenly.data.arrow import as_table, is_frame
+from evenly.data.examples import ExampleRoles, is_dataset, table_of
 from evenly.data.federation import Federation
-from evenly.datasets.load import is_table, table_source
+from evenly.datasets.load import SPLIT_ANEW, is_table, table_source
 from evenly.experiment.objects import (
     REFERENCE,
     PlanObjects,
@@ -143,14 +144,17 @@ def source_of(data: Any, columns: ColumnSettings) -> tuple[dict[str, Any], Any]:
     """A plan's `data`, and the object that it describes if it is not a file or a data set."""
     if isinstance(data, str | Path) and is_table(str(data)):
         return table_source(str(data), **_columns(columns)), None
-    if hasattr(data, "columns"):
-        frame, reference = as_pandas(data), reference_of(data)
+    if is_frame(data):
+        frame, reference = as_table(data), reference_of(data)
         source = table_source(frame, **_columns(columns))
         return source | ({REFERENCE: reference} if reference else {}), frame
+    if is_dataset(data):
+        return _dataset_source(data, columns)
     if not isinstance(data, str | Federation | Mapping):
         raise TypeError(
-            "data must be a DataFrame, the path of a .csv or .parquet file, a Federation, or the"
-            f" name of a data set such as 'synthetic', got {_data_words(data)}."
+            "data must be a DataFrame, the path of a .csv or .parquet file or of a Parquet folder,"
+            " a Dataset, a Federation, or the name of a data set such as 'synthetic', got"
+            f" {_data_words(data)}."
         )
     defaults = ColumnSettings()._asdict()
     names = [name for name, value in columns._asdict().items() if value != defaults[name]]
@@ -165,6 +169,27 @@ def source_of(data: Any, columns: ColumnSettings) -> tuple[dict[str, Any], Any]:
         return dict(data), None
     part = parse_one(data, "data set")
     return {"name": part.name, **part.settings}, None
+
+
+def _dataset_source(data: Any, columns: ColumnSettings) -> tuple[dict[str, Any], Any]:
+    """A plan's `data` for a data set of PyTorch, Hugging Face or flwr-datasets: a table, or a
+    federation whose rows are split anew for each seed.
+    """
+    given = {name: value for name, value in columns._asdict().items() if value is not None}
+    if given.pop("client_group", None) is not None:
+        raise ValueError(
+            "client_group is for a table, but the data are a Dataset. Make a Federation of it, and"
+            " set its client_group."
+        )
+    names = [name for name in ExampleRoles._fields if name in given]
+    found = table_of(data, ExampleRoles(**{name: given[name] for name in names}))
+    if found is not None:
+        frame, client = found
+        label = columns.label or "label"
+        return table_source(frame, **_columns(columns._replace(client=client, label=label))), frame
+    federation = Federation.from_dataset(data, **given)
+    anew = {} if columns.split is not None else {SPLIT_ANEW: True}
+    return {**stored_federation(federation), **anew}, federation
 
 
 def _columns(columns: ColumnSettings) -> dict[str, Any]:

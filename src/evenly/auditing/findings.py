@@ -408,11 +408,8 @@ def _scores(audit: Audit) -> list[str]:
         return []
     auc, ece = audit.whole["auc"], audit.whole["ece"]
     ends = f" (95 % interval {auc.low:.3f} to {auc.high:.3f})" if auc.has_interval else ""
-    texts = (
-        [f"The score's AUC is {auc.value:.3f}{ends}, its calibration error {ece.value:.3f}."]
-        if auc.has_value
-        else []
-    )
+    error = f", its calibration error {ece.value:.3f}" if ece.has_value else ""
+    texts = [f"The score's AUC is {auc.value:.3f}{ends}{error}."] if auc.has_value else []
     for view in audit.groups:
         off = [(abs(bias.value), g) for g, bias in enumerate(view.scores["bias"]) if bias.has_value]
         if off and max(off)[0] >= CLEARLY_OFF:

@@ -23,7 +23,7 @@ from evenly.records import require
 from evenly.report.values import NORMAL95
 
 Array = np.ndarray
-WIDEST_AUC = 0.05  # an AUC that is known less exactly is not shown
+WIDEST_AUC = 0.1  # an AUC that is known less exactly is not shown
 WIDEST_MEAN = 0.01  # the same of mean scores
 SITE = "site"  # the word for clients on the page
 

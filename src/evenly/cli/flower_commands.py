@@ -3,17 +3,19 @@ certificates and keys. Commands for the operator of a site are in `evenly.cli.si
 """
 
 import datetime
+import json
 import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from evenly.cli import site_commands
-from evenly.cli.options import TableColumns, refuse_without_table
+from evenly.cli.audit_command import NOT_MET, Required
+from evenly.cli.options import Favourable, TableColumns, refuse_without_table
 from evenly.cli.terminal import Commands, plain_console, styled_console, this_command
 
 if TYPE_CHECKING:
@@ -26,6 +28,32 @@ app = Commands("Real federations with Flower: apps, trials, sites, certificates,
 Method = Annotated[
     str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")
 ]
+
+
+Clients = Annotated[
+    int | None,
+    typer.Option(help="Number of SuperNodes; by default one for each client of the app.", min=1),
+]
+FinalModel = Annotated[
+    Path | None,
+    typer.Option(help="Folder of a finished run; by default the last one in the app's results/."),
+]
+MODEL_FILE = Path("models") / "arrays.npz"
+
+
+class OwnPredictions(NamedTuple):
+    """Columns of the clients' tables, in place of a model."""
+
+    prediction: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the clients' tables with predicted labels, instead of a model."
+        ),
+    ] = None
+    score: Annotated[
+        str | None,
+        typer.Option(help="Column with the probability of the favourable label, from 0 to 1."),
+    ] = None
 
 
 @app.command()
@@ -53,6 +81,11 @@ def new(
         from evenly.cli.terminal_tables import facts_of
         from evenly.datasets.load import load, table_source
 
+        if data.is_dir():
+            raise ValueError(
+                f"{str(data)!r} is a folder. The table of a new app is one .csv or .parquet file,"
+                " because every site has one."
+            )
         source = table_source(str(data), **columns._asdict())
         roles = {name: source[name] for name in ("client", "label", "sensitive")}
         federation = load(source, 0)
@@ -113,16 +146,169 @@ def up(
     """Run an app as a real federation on this machine. It starts a SuperLink and SuperNodes with
     TLS and keys, and stops them again.
     """
-    from evenly.flower.deploy.loopback import Loopback, interruptible, read_app
+    from evenly.flower.deploy.loopback import read_app
 
     flower_app = read_app(folder, clients)
     results = (out or _new_folder(folder / "results")).resolve()
-    config = _run_config(
-        flower_app,
-        {"rounds": rounds, "method": method},
-        {"clients": len(flower_app.nodes), "folder": str(results)},
+    _federation(flower_app, results, {"rounds": rounds, "method": method})
+    _show_results(results)
+    _show_files(results)
+
+
+@app.command()
+def evaluate(
+    *,
+    folder: Annotated[Path, typer.Argument(help="Folder of a Flower app.", metavar="DIR")] = Path(),
+    model: FinalModel = None,
+    clients: Clients = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the report; by default a new one in the app's results/."),
+    ] = None,
+) -> None:
+    """Evaluate a finished model on the clients of an app, without training. The clients run on this
+    machine, as with `up`.
+    """
+    from evenly.flower.deploy.loopback import read_app
+
+    flower_app = read_app(folder, clients)
+    _require_jobs(flower_app)
+    finished = _finished_run(folder, model)
+    results = (out or _new_folder(folder / "results", "evaluation")).resolve()
+    job = {"job": "evaluate", "model": str(finished), "method": _method_of(finished)}
+    _federation(flower_app, results, job)
+    _show_results(results)
+    _show_files(results)
+
+
+@app.command("audit")
+def audit_app(
+    *,
+    folder: Annotated[Path, typer.Argument(help="Folder of a Flower app.", metavar="DIR")] = Path(),
+    model: FinalModel = None,
+    own: OwnPredictions,
+    favourable: Favourable = None,
+    unprivileged: Annotated[
+        list[str] | None,
+        typer.Option(help="COLUMN=VALUE: the value that is compared with all other values."),
+    ] = None,
+    require: Required = None,
+    clients: Clients = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the report; by default a new one in the app's results/."),
+    ] = None,
+) -> None:
+    """Audit a finished model, or predictions that clients have already, without pooling rows. The
+    clients run on this machine, as with `up`.
+    """
+    from evenly.auditing.requirements import parse_requirement
+    from evenly.flower.deploy.loopback import read_app
+
+    for text in require or ():
+        parse_requirement(text)
+    _refuse_values_alone(unprivileged or [])
+    flower_app = read_app(folder, clients)
+    _require_jobs(flower_app)
+    columns = {name: value for name, value in own._asdict().items() if value}
+    job = {"job": "audit", "favourable": favourable, "require": ";".join(require or ())}
+    job |= {"unprivileged": ";".join(unprivileged or ())}
+    if columns:
+        _refuse_both(model, columns)
+        nodes = {name: {**told, **columns} for name, told in flower_app.nodes.items()}
+        flower_app = flower_app._replace(nodes=nodes)
+    else:
+        finished = _finished_run(folder, model)
+        job |= {"model": str(finished), "method": _method_of(finished)}
+    results = (out or _new_folder(folder / "results", "audit")).resolve()
+    _federation(flower_app, results, {name: value for name, value in job.items() if value})
+    _show_audit(results)
+
+
+def _require_jobs(flower_app: "App") -> None:
+    if "job" not in flower_app.config:
+        raise ValueError(
+            f"The app in {flower_app.folder} can only train: its pyproject.toml has no 'job'. Write"
+            " a new app with `evenly flower new`, or call evenly.flower.audit in its server."
+        )
+
+
+def _refuse_values_alone(unprivileged: list[str]) -> None:
+    for text in unprivileged:
+        if "=" not in text:
+            raise ValueError(f"--unprivileged must be COLUMN=VALUE, got {text!r}.")
+
+
+def _refuse_both(model: Path | None, columns: dict[str, str]) -> None:
+    if model is not None:
+        raise ValueError(
+            "--model and --prediction are given, but an audit is about one of them. Remove one."
+        )
+    if "prediction" not in columns:
+        raise ValueError("--score needs --prediction: name the column of the predicted labels.")
+
+
+def _finished_run(folder: Path, model: Path | None) -> Path:
+    """Return the folder of the deployment whose final model is meant: the last one of the app."""
+    if model is not None:
+        found = model.resolve()
+        if not (found / MODEL_FILE).is_file():
+            raise ValueError(
+                f"There is no final model {found / MODEL_FILE}. Give the folder of a finished run."
+            )
+        return found
+    runs = [path for path in (folder / "results").glob("run-*") if (path / MODEL_FILE).is_file()]
+    if not runs:
+        raise ValueError(
+            f"{folder / 'results'} holds no finished run with a model. Train one with `evenly"
+            f" flower up {folder}`, name a folder with --model, or audit predictions that clients"
+            " have already with `evenly flower audit --prediction COLUMN`."
+        )
+    return max(runs, key=lambda path: (path / MODEL_FILE).stat().st_mtime).resolve()
+
+
+def _method_of(finished: Path) -> str:
+    from evenly.experiment.deployment import Deployment
+
+    return Deployment.from_json((finished / "plan.json").read_text()).notation
+
+
+def _show_audit(results: Path) -> None:
+    """Print the findings of an audit in a folder. Exits with status 1 if a requirement is not
+    met.
+    """
+    path, console = results / "audit.json", plain_console()
+    if not path.is_file():
+        raise ValueError(f"The app wrote no audit into {results}. Read {_logs(results)}.")
+    told = json.loads(path.read_text())
+    for sentence in told["sentences"]:
+        console.print(f"• {sentence}")
+    for sentence in told["warnings"]:
+        console.print(f"! {sentence}", style="yellow")
+    for check in told["requirements"]:
+        console.print(check["sentence"], style="" if check["met"] else "bold red")
+    _show_files(results)
+    if not all(check["met"] for check in told["requirements"]):
+        raise typer.Exit(NOT_MET)
+
+
+def _show_files(results: Path) -> None:
+    """Print where the report, the final model and the logs are."""
+    console, report, model = plain_console(stderr=True), results / "report.html", results / "models"
+    console.print(
+        f"Report: {report}" if report.exists() else f"The app wrote no report into {results}."
     )
-    console = plain_console(stderr=True)
+    if model.exists():
+        console.print(f"Model:  {model}")
+    console.print(f"Logs:   {_logs(results)}")
+
+
+def _federation(flower_app: "App", results: Path, options: dict[str, Any]) -> None:
+    """Run an app with these entries of its run config, and stop everything again."""
+    from evenly.flower.deploy.loopback import Loopback, interruptible
+
+    facts = {"clients": len(flower_app.nodes), "folder": str(results)}
+    config, console = _run_config(flower_app, options, facts), plain_console(stderr=True)
     with (
         tempfile.TemporaryDirectory(prefix="evenly-flower-") as keys,
         interruptible(),
@@ -130,12 +316,6 @@ def up(
     ):
         loopback = Loopback(Path(keys), _logs(results))
         _run(console, loopback, flower_app, config)
-    _show_results(results)
-    report = results / "report.html"
-    console.print(
-        f"Report: {report}" if report.exists() else f"The app wrote no report into {results}."
-    )
-    console.print(f"Logs:   {_logs(results)}")
 
 
 @app.command()
@@ -210,10 +390,12 @@ def _run_config(
     }
 
 
-def _new_folder(results: Path) -> Path:
+def _new_folder(results: Path, what: str = "run") -> Path:
     """Return the first folder run-1, run-2, ... that does not exist."""
     return next(
-        folder for number in range(1, 10_000) if not (folder := results / f"run-{number}").exists()
+        folder
+        for number in range(1, 10_000)
+        if not (folder := results / f"{what}-{number}").exists()
     )
 
 
@@ -338,8 +520,10 @@ def _follow_run(
                     style="yellow",
                 )
 
-    rounds = int(config.get("rounds", flower_app.config.get("rounds", 0)))
-    task = bar.add_task("starting the app", total=rounds or None, left="")
+    trains = config.get("job", "train") == "train"
+    rounds = int(config.get("rounds", flower_app.config.get("rounds", 0))) if trains else 0
+    begins = "starting the app" if trains else "asking the clients"
+    task = bar.add_task(begins, total=rounds or None, left="")
     run = loopback.run(flower_app.folder, config)
     for state in follow(run, rounds, check_nodes):
         left = (
@@ -354,6 +538,8 @@ def _follow_run(
             total=rounds or None,
             left=left,
         )
+        if not bar.console.is_terminal:  # a bar cannot be drawn: a line for each round
+            bar.console.print(" ".join(filter(None, (_activity(state), left and f"({left})"))))
     return run
 
 

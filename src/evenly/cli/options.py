@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 Data = Annotated[
     str,
     typer.Option(
-        help="A data set such as synthetic or synthetic(kind=hybrid), or a .csv or .parquet file."
+        help=(
+            "A data set such as synthetic or synthetic(kind=hybrid), a .csv or .parquet file, or a"
+            " folder of Parquet files."
+        )
     ),
 ]
 Favourable = Annotated[

@@ -150,7 +150,7 @@ def _unfit(name: Any, column: TableColumn) -> str:
         return "holds neither numbers nor words"
     if numeric:
         return _numbering(str(name), column.numbers())
-    words = set(column.words()) - {MISSING}
+    words = set(column.distinct()[0].words()) - {MISSING}
     if _are_dates(words):
         return "holds dates or times as text"
     count = f"({len(words):,} different values in {filled:,} rows)"

@@ -13,8 +13,8 @@ The rules, which `docs/data.md` explains to users:
 
 Only whether a column holds numbers or words is decided by its type, and so by all rows. Everything
 else comes from the training rows: two splits of a table with rare categories can have different
-features. Tables are anything with `columns`, `frame[name]` and pandas' `isna`; pandas is not
-imported here.
+features. Tables are anything with `columns`, `frame[name]` and pandas' `isna`, or a
+`evenly.data.arrow.ColumnTable`; pandas is not imported here.
 """
 
 import datetime
@@ -36,6 +36,7 @@ EXACT = 2**53  # from here on a floating-point number stands for several whole n
 WHOLE = re.compile(r"-?\d+\.0+")
 # deviations from the mean; values beyond are cut there, so that float32 cannot overflow
 FARTHEST = 1e6
+CHECKED_ROWS = 2**16  # rows that are checked at once
 
 
 class TableColumn(NamedTuple):
@@ -137,7 +138,8 @@ class TableColumn(NamedTuple):
         return words
 
     def _types(self) -> set[type]:
-        return set(map(type, self._objects()[~self.missing()]))
+        column, _ = self.distinct()
+        return set(map(type, column._objects()[~column.missing()]))
 
     def _objects(self) -> np.ndarray:
         # Iterating over pandas' own arrays is ten times slower than over objects.
@@ -169,14 +171,31 @@ class TableColumn(NamedTuple):
                 " be equal. Read or save the column as text or as integers."
             )
 
+    def distinct(self) -> "tuple[TableColumn, np.ndarray]":
+        """A column that may hold equal values only once, and the place in it of every row's value.
+
+        Categories and plain arrays are reduced to their different values; other columns are
+        returned as they are.
+        """
+        values = self.values
+        if str(values.dtype) == "category":
+            categorical = getattr(values, "cat", values)
+            codes = np.asarray(categorical.codes)
+            used, inverse = np.unique(codes, return_inverse=True)
+            # a missing value has the code -1, which is the place of None
+            every = np.array([*categorical.categories, None], dtype=object)
+            return TableColumn(self.what, every[used]), inverse
+        if not _is_pandas(values) and values.dtype.kind in "iufbUS":
+            values, inverse = np.unique(values, return_inverse=True)
+            return TableColumn(self.what, values), inverse
+        return self, np.arange(len(values))
+
     def classes(self) -> tuple[tuple[str, ...], np.ndarray]:
         """The distinct values as names, and which of them each row has. Sorted as numbers if all
         are, else as words.
         """
-        values, inverse = self.values, np.arange(len(self.values))
-        if not _is_pandas(values) and values.dtype.kind in "iufbUS":
-            values, inverse = np.unique(values, return_inverse=True)
-        words = TableColumn(self.what, values).words()
+        column, inverse = self.distinct()
+        words = column.words()
         names = sorted(set(words), key=_sort_key(set(words)))
         places = {name: i for i, name in enumerate(names)}
         return tuple(names), np.array([places[w] for w in words], np.int32)[inverse]
@@ -225,7 +244,8 @@ class Categorical:
     def encode(self, column: TableColumn) -> np.ndarray:
         column.holds_numbers()  # refuses dates and lists
         places = {c: i for i, c in enumerate(self.categories)}
-        codes = np.array([places.get(w, -1) for w in column.words()], np.int64)
+        values, inverse = column.distinct()
+        codes = np.array([places.get(w, -1) for w in values.words()], np.int64)[inverse]
         return (codes[:, None] == np.arange(len(self.categories))).astype(np.float32)
 
 
@@ -273,9 +293,42 @@ def as_pandas(table: Any) -> Any:
     return table if convert is None or _is_pandas(table) else convert()
 
 
+def as_features(x: Any, *, exact: bool = False) -> np.ndarray:
+    """Features as an array [rows, ...] of finite numbers; floats and tables become float32.
+
+    With `exact`, whole numbers stay whole numbers in tables, too: they are numbers of tokens. The
+    result is a copy, unless `x` is a memory-mapped file that needs no conversion.
+    """
+    mapped, x = isinstance(x, np.memmap), np.asarray(x)
+    if x.ndim < 2:
+        raise ValueError(
+            f"x must have one row per example, [rows, features] or more axes, got shape {x.shape}."
+            " Try x.reshape(-1, 1)."
+        )
+    if x.dtype.kind not in "fiub":
+        raise TypeError(
+            f"x must hold numbers, got dtype {x.dtype}. Federation.from_frame turns a table's words"
+            " into numbers."
+        )
+    with np.errstate(over="ignore"):
+        numbers = (x.ndim == 2 and not exact) or x.dtype.kind == "f"
+        kind = np.int32 if exact and x.dtype.kind == "i" else x.dtype
+        x = x.astype(np.float32 if numbers else kind, copy=not mapped)
+    for start in range(0, len(x), CHECKED_ROWS):  # of large data, not all at once
+        broken = ~np.isfinite(x[start : start + CHECKED_ROWS]).all(axis=tuple(range(1, x.ndim)))
+        if broken.any():
+            raise ValueError(
+                f"Features must be finite in float32, but row {start + int(broken.argmax())}"
+                " (counting from 0) holds NaN, infinity or a huge number. Impute, scale or drop"
+                " these rows; Federation.from_frame does it for tables."
+            )
+    return x
+
+
 def check_table(frame: Any, names: Sequence[Any]) -> None:
     """Raise unless `frame` is a table that has each of these columns once."""
-    if not (_is_pandas(frame) and getattr(frame, "ndim", 0) == 2):
+    by_column = hasattr(frame, "pieces")
+    if not by_column and not (_is_pandas(frame) and getattr(frame, "ndim", 0) == 2):
         raise TypeError(
             f"The table must be a pandas DataFrame, got a {type(frame).__name__}. Convert it, for"
             " example with .to_pandas()."
@@ -300,7 +353,8 @@ def check_table(frame: Any, names: Sequence[Any]) -> None:
 
 def _fit_column(name: Any, column: TableColumn, training: np.ndarray) -> Numeric | Categorical:
     if not column.holds_numbers():
-        categories = tuple(sorted(set(column.words()[training])))
+        values, inverse = column.distinct()
+        categories = tuple(sorted(set(values.words()[np.unique(inverse[training])])))
         if len(categories) > MOST_CATEGORIES:
             raise ValueError(
                 f"{column.what} has {len(categories):,} different words in {len(training):,}"

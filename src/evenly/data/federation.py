@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.data.arrow import ColumnTable, as_table
 from evenly.data.columns import ColumnChoice, feature_columns, many_categories
 from evenly.data.encoding import (
     Encoder,
     TableColumn,
-    as_pandas,
+    as_features,
     check_table,
     column_of,
     fit_encoder,
@@ -31,7 +32,6 @@ from evenly.outside import listed_names
 from evenly.records import record, replace, static
 
 NATURAL, DRAWN = "natural", "drawn with the data"  # partitions that data sets come with
-CHECKED_ROWS = 2**16  # rows that are checked at once
 
 
 class Shard(NamedTuple):
@@ -49,6 +49,8 @@ class Shard(NamedTuple):
     group: Any  # [n] group numbers
     weight: Any  # [n] weights in the loss; 1 unless rows were reweighed
     mask: Any  # [n] 1 for rows, 0 for padding
+    # number of rows that a batch has on average, where its rows are drawn independently
+    expected: Any = None
 
 
 class Census(NamedTuple):
@@ -77,7 +79,7 @@ class Federation:
     """The data of all clients: every example once, and for each client the numbers of its training,
     validation and test rows.
 
-    `Federation.from_arrays` and `Federation.from_frame` build federations from your data,
+    `Federation.from_frame`, `from_arrays` and `from_dataset` build federations from your data,
     `evenly.datasets` from public data sets.
 
     Example:
@@ -206,7 +208,7 @@ class Federation:
             split=None if split is None else TableColumn.of("split", split),
         )
         wanted = FairnessChoice(favourable, unprivileged, in_order=True)
-        return _federation(sides, x=x, wanted=wanted, shares=shares, seed=seed, name=name)
+        return federation_of(sides, x=x, wanted=wanted, shares=shares, seed=seed, name=name)
 
     @staticmethod
     def from_frame(
@@ -230,7 +232,8 @@ class Federation:
         Numbers are standardised and words are one-hot encoded, as `evenly.data.encoding` describes.
 
         Args:
-            frame: A DataFrame of pandas or Polars.
+            frame: A table: a DataFrame of pandas or Polars, an Arrow table, a Hugging Face
+                `Dataset`, or the path of a Parquet file or of a folder of them, which is streamed.
             client: Column that names the client of each row.
             label: Column to predict.
             sensitive: Column or columns whose values, or intersections of values, are the groups.
@@ -269,7 +272,7 @@ class Federation:
             (('no', 'yes'), ('age',))
         """
         source = Source(
-            as_pandas(frame), client, label, tuple(_listed(sensitive)), split, client_group
+            as_table(frame), client, label, tuple(_listed(sensitive)), split, client_group
         )
         choice = ColumnChoice(None if features is None else _listed(features), _listed(drop))
         federation = source.federation(
@@ -278,6 +281,68 @@ class Federation:
         for sentence in many_categories(federation.encoder) if federation.encoder else ():
             warnings.warn(sentence, stacklevel=2)
         return federation
+
+    @staticmethod
+    def from_dataset(
+        data: Any,
+        *,
+        client: Any = None,
+        label: Any = None,
+        features: Any = None,
+        sensitive: Any = (),
+        favourable: Any = None,
+        unprivileged: Any = None,
+        drop: Sequence[Any] = (),
+        split: Any = None,
+        central: Any = None,
+        shares: tuple[float, float] = (0.8, 0.1),
+        seed: int = 0,
+        name: str = "data",
+    ) -> "Federation":
+        """Build a federation from a data set of PyTorch, Hugging Face or flwr-datasets.
+
+        An example is a tuple such as `(input, label)`, a dict, or a row of a Hugging Face data set.
+        Inputs are arrays of one shape, such as images or numbers of tokens, and are used as they
+        are. Columns of a Hugging Face data set that hold plain values are encoded as in
+        `from_frame`.
+
+        Args:
+            data: A `Dataset` of PyTorch or Hugging Face, a partitioner of flwr-datasets, or one
+                data set for each client in a dict or list.
+            client: Column or position of the client in an example, or an array with one client for
+                each. None if there is one data set for each client.
+            label: Column or position of the class. By default "label", and in tuples 1.
+            features: Column or position of the input. By default all others, and in tuples 0.
+            sensitive: Columns, positions or arrays that define groups; arrays in a dict by name.
+            favourable: As in `from_frame`.
+            unprivileged: As in `from_frame`.
+            drop: Columns that are not inputs.
+            split: Column, position or array with "train", "valid", "test" or "central".
+            central: A data set of the same form that is a central test set.
+            shares: Shares of training and validation rows; the rest is for testing.
+            seed: Seed of the split.
+            name: Name in results.
+
+        Returns:
+            The federation. Classes have the numbers and names of the data set, if it states them.
+
+        Raises:
+            ValueError: If inputs have different shapes, a column is missing, or the label is a
+                quantity.
+
+        Example:
+            >>> site = [(np.zeros(3, np.float32), 0), (np.ones(3, np.float32), 1)]
+            >>> federation = Federation.from_dataset({"north": site, "south": site})
+            >>> federation.names, federation.x.shape
+            (('north', 'south'), (4, 3))
+        """
+        from evenly.data.examples import ExampleRoles, federation_of_examples  # imports this file
+
+        roles = ExampleRoles(client, label, features, sensitive, drop, split)
+        wanted = FairnessChoice(favourable, unprivileged)
+        return federation_of_examples(
+            data, roles, wanted, central=central, shares=shares, seed=seed, name=name
+        )
 
 
 class Source(NamedTuple):
@@ -322,9 +387,9 @@ class Source(NamedTuple):
             if column not in self.roles and column not in names
         ]
         encoder = fit_encoder(self.frame, names, blank.train.rows, unused)
-        return replace(
-            blank, x=encoder.encode(self.frame), encoder=encoder, partition=f"column {self.client}"
-        )
+        frame = self.frame
+        x = frame.encoded(encoder) if isinstance(frame, ColumnTable) else encoder.encode(frame)
+        return replace(blank, x=x, encoder=encoder, partition=f"column {self.client}")
 
     def _with_others(self, error: ValueError, choice: ColumnChoice) -> ValueError:
         """An error about labels, clients or groups, joined with one about features, so that both
@@ -343,7 +408,7 @@ class Source(NamedTuple):
         check_table(self.frame, list(self.roles))
         _check_roles(self.frame, self.client, self.label, self.sensitive, self.split)
         blank = np.zeros((len(self.frame), 1), np.float32)
-        federation = _federation(
+        federation = federation_of(
             self.sides(), x=blank, wanted=wanted, shares=shares, seed=seed, name=name
         )
         if self.client_group is None:
@@ -383,7 +448,7 @@ class FairnessChoice(NamedTuple):
     in_order: bool = False  # whether None means label number 1 and group number 0 instead
 
 
-def _federation(
+def federation_of(
     sides: Sides,
     *,
     x: np.ndarray,
@@ -471,35 +536,6 @@ def _sensitive(group: Any) -> dict[Any, TableColumn]:
         name: TableColumn.of(str(name), values)
         for name, values in (group if isinstance(group, dict) else {"group": group}).items()
     }
-
-
-def as_features(x: Any) -> np.ndarray:
-    """Features as an array [rows, ...] of finite numbers; floats and tables become float32.
-
-    The result is a copy, unless `x` is a memory-mapped file that needs no conversion.
-    """
-    mapped, x = isinstance(x, np.memmap), np.asarray(x)
-    if x.ndim < 2:
-        raise ValueError(
-            f"x must have one row per example, [rows, features] or more axes, got shape {x.shape}."
-            " Try x.reshape(-1, 1)."
-        )
-    if x.dtype.kind not in "fiub":
-        raise TypeError(
-            f"x must hold numbers, got dtype {x.dtype}. Federation.from_frame turns a table's words"
-            " into numbers."
-        )
-    with np.errstate(over="ignore"):
-        x = x.astype(np.float32 if x.ndim == 2 or x.dtype.kind == "f" else x.dtype, copy=not mapped)
-    for start in range(0, len(x), CHECKED_ROWS):  # of large data, not all at once
-        broken = ~np.isfinite(x[start : start + CHECKED_ROWS]).all(axis=tuple(range(1, x.ndim)))
-        if broken.any():
-            raise ValueError(
-                f"Features must be finite in float32, but row {start + int(broken.argmax())}"
-                " (counting from 0) holds NaN, infinity or a huge number. Impute, scale or drop"
-                " these rows; Federation.from_frame does it for tables."
-            )
-    return x
 
 
 def _listed(columns: Any) -> list[Any]:

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from evenly.data.arrow import ColumnTable, digest_of_folder, parquet_files, parquet_table
 from evenly.data.columns import ColumnChoice
 from evenly.data.encoding import whole_words
+from evenly.data.examples import split_anew
 from evenly.data.federation import FairnessChoice, Federation, Source
 from evenly.data.splits import SHARES, Ragged
 from evenly.datasets import DATASETS
@@ -112,13 +114,15 @@ TABLE = {
 }  # fmt: skip
 # a key of a plan's `data`: load no test rows, for a search that must not read them
 HIDE_TEST = "hide_test"
+# a key of the `data` of a federation in memory: split its rows anew for each seed
+SPLIT_ANEW = "split_anew"
 
 
 def load(data: dict[str, Any], split_seed: int, held: Any = None) -> Federation:
     """Return the federation that a plan's `data` describes, split with this seed.
 
     `held` is the table or the federation in memory, where `data` describes one. A federation keeps
-    its split.
+    its split, unless it was made of a data set without one.
     """
     if data.get(HIDE_TEST):
         shown = {key: value for key, value in data.items() if key != HIDE_TEST}
@@ -131,13 +135,16 @@ def load(data: dict[str, Any], split_seed: int, held: Any = None) -> Federation:
     if "path" in data or "frame" in data:
         return _from_table(data, split_seed, held)
     if "federation" in data:
-        return _in_memory(held)
+        federation = _in_memory(held)
+        return split_anew(federation, split_seed) if data.get(SPLIT_ANEW) else federation
     check_kinds(data, {"name": str})
     settings = {k: v for k, v in data.items() if k != "name"}
     name = data.get("name", "")
     if name not in DATASETS:
         hint = (
-            " To use a table of your own, pass a .csv or .parquet file." if "." not in name else ""
+            " To use a table of your own, pass a .csv or .parquet file or a Parquet folder."
+            if "." not in name
+            else ""
         )
         raise ValueError(f"{unknown('data set', name, DATASETS)}{hint}")
     names = [
@@ -170,17 +177,17 @@ def table_source(
     client_group: str | None = None,
     name: str = "table",
 ) -> dict[str, Any]:
-    """Return a plan's `data` for the user's own table, a file or a pandas table. Its content is
-    hashed, so that results never mix two versions of it.
+    """Return a plan's `data` for the user's own table: a file, a folder of Parquet files, or a
+    table in memory. Its content is hashed, so that results never mix two versions of it.
 
     `sensitive`, `features` and `drop` are lists of columns, or text with commas between them.
-    `name` is that of a pandas table in results; a file has a name.
+    `name` is that of a table in memory in results; a file has a name.
     """
     in_file = isinstance(table, str | Path)
-    if in_file and not Path(table).is_file():
+    if in_file and not Path(table).exists():
         raise ValueError(
-            f"There is no file {str(table)!r}. Give the path of a .csv or .parquet table, or the"
-            " name of a data set."
+            f"There is no file {str(table)!r}. Give the path of a .csv or .parquet table or of a"
+            " folder of Parquet files, or the name of a data set."
         )
     if client is None or label is None:
         what = Path(table).name if in_file else "the table"
@@ -208,7 +215,9 @@ def table_source(
 
 
 def table_digest(frame: Any) -> str:
-    """Return the hash of a pandas table: names, types and values of its columns."""
+    """Return the hash of a table in memory: names, types and values of its columns."""
+    if isinstance(frame, ColumnTable):
+        return frame.digest()
     from pandas.core.util.hashing import hash_pandas_object
 
     columns = [(str(name), str(kind)) for name, kind in frame.dtypes.items()]
@@ -248,7 +257,11 @@ def _with_sides(data: dict[str, Any], held: Any) -> dict[str, Any]:
 
 
 def digest_of(file: Path) -> str:
-    """Return the hash of a file without loading all of it into memory."""
+    """Return the hash of a file, or of a folder of Parquet files, without loading all of it into
+    memory.
+    """
+    if file.is_dir():
+        return digest_of_folder(file)
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
@@ -299,8 +312,13 @@ def _pair(text: str, columns: list[str]) -> list[str]:
 
 
 def is_table(name: str) -> bool:
-    """Return whether a name is that of a file with a table."""
-    return name.endswith((".csv", ".parquet", ".csv.gz"))
+    """Return whether a name is that of a file with a table, or of a folder of Parquet files. Names
+    of data sets take precedence over folders.
+    """
+    if name.endswith((".csv", ".parquet", ".csv.gz")):
+        return True
+    known = name.partition("(")[0].strip() in DATASETS
+    return not known and Path(name).is_dir() and bool(parquet_files(Path(name)))
 
 
 def _in_memory(held: Any) -> Any:
@@ -371,15 +389,18 @@ def _source(data: dict[str, Any], held: Any, only: Sequence[str] | None = None) 
 
 def read_table(path: Path, text: Sequence[str] = (), only: Sequence[str] | None = None) -> Any:
     """Return a pandas table from a CSV or Parquet file, all of it or only some columns. Errors name
-    the file.
+    the file. A folder of Parquet files is returned unread, as a table that reads its columns.
 
     Columns in `text` identify clients or people. They are read from a CSV file as text, so that 007
     and 7 are different clients. Integers in a Parquet file stay exact.
     """
+    if path.is_dir():
+        return parquet_table(path)
     refuse_large(
         path.stat().st_size if path.is_file() else 0,
         f"The table {path.name!r}",
-        "Take fewer rows, or keep fewer columns of it.",
+        "Take fewer rows, or keep fewer columns of it; or write it as Parquet into a folder of its"
+        " own and pass the folder, which is streamed.",
     )
     import pandas as pd  # only here: the core runs without pandas
 

@@ -30,10 +30,14 @@ if util.find_spec("flwr") is None:
 if TYPE_CHECKING:
     from evenly.flower.adapter import strategy as strategy
     from evenly.flower.caps import Caps as Caps
+    from evenly.flower.final_model import final_arrays as final_arrays
     from evenly.flower.roster import first_arrays as first_arrays
+    from evenly.flower.site_audit import audit as audit
 
 _HOME = {
     "Caps": "evenly.flower.caps",
+    "audit": "evenly.flower.site_audit",
+    "final_arrays": "evenly.flower.final_model",
     "first_arrays": "evenly.flower.roster",
     "strategy": "evenly.flower.adapter",
 }

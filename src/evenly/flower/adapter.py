@@ -17,11 +17,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from evenly.flower import aggregation, messages, wire
+from evenly.data.encoding import Encoder
+from evenly.flower import aggregation, messages, roster, wire
 from evenly.flower import two_phase as two_phases
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.caps import Caps
 from evenly.flower.checks import replies_to
+from evenly.flower.final_model import Taught, write_final
 from evenly.flower.lifecycle import (
     RunningDeployment,
     cluster_clients,
@@ -41,6 +43,7 @@ from evenly.flower.roster import (
     with_fraction,
 )
 from evenly.flower.two_phase import Measurement
+from evenly.privacy.row_account import calibrated
 from evenly.records import require
 from evenly.simulate.schedule import CohortDraws
 from evenly.types import Algorithm, Rule, Seeds, Task
@@ -72,6 +75,7 @@ def strategy(
     evaluate_metrics_aggr_fn: Average | None = None,
     two_phase: bool | Adding = False,
     max_reply_bytes: int | None = None,
+    encoder: Encoder | None = None,
 ) -> "FairStrategy":
     """Return a Flower strategy that runs an algorithm on real clients.
 
@@ -108,6 +112,8 @@ def strategy(
             True computes the sum, for example of masked updates.
         max_reply_bytes: Largest size of a reply. Larger replies are left out. By default it follows
             from the size of the model.
+        encoder: Encoding of a table's columns, which is stored with the final model so that it can
+            predict from tables.
 
     Returns:
         A strategy for ``ServerApp``: call ``start(grid, initial_arrays, num_rounds=...)``.
@@ -136,7 +142,9 @@ def strategy(
     made = algorithm_of(algorithm, uniform=fraction_train is not None)
     if options.two_phase is not None:
         two_phases.require_possible(made, caps)
-    return FairStrategy(made, options, folder=None if folder is None else Path(folder), task=task)
+    return FairStrategy(
+        made, options, folder=None if folder is None else Path(folder), task=task, encoder=encoder
+    )
 
 
 class StartArguments(NamedTuple):
@@ -168,9 +176,10 @@ class FairStrategy(Strategy):
         *,
         folder: Path | None = None,
         task: Task | None = None,
+        encoder: Encoder | None = None,
     ) -> None:
         self.algorithm, self.options = algorithm, options
-        self._folder, self._task = folder, task
+        self._folder, self._task, self._encoder = folder, task, encoder
         self._deployment: RunningDeployment | None = None
         self._draws: CohortDraws | None = None
         self._request: RoundRequest | None = None
@@ -407,6 +416,7 @@ class FairStrategy(Strategy):
             None,
         )
         self._everybody = False
+        self.algorithm = calibrated(self.algorithm, num_rounds)
         LOG.info("Starting %s:", self.algorithm.label)
         self.summary()
         with lock_folder(self._folder):
@@ -438,8 +448,43 @@ class FairStrategy(Strategy):
                 "stopped" if isinstance(error, KeyboardInterrupt) else "failed", str(error)
             )
             raise
+        if self._folder is not None and deployment.done:
+            self._write_model(self._folder, deployment, result.arrays)
         deployment.recorder.end()
         return result
+
+    def _write_model(
+        self, folder: Path, deployment: RunningDeployment, arrays: ArrayRecord
+    ) -> None:
+        labels = deployment.setting.roll.labels
+        seeds, task = self.options.seeds, self._task
+        write_final(folder, arrays, Taught(self.algorithm, seeds, task, self._encoder, labels))
+
+    def evaluate(
+        self, grid: Grid, arrays: ArrayRecord, *, timeout: float = TIMEOUT
+    ) -> MetricRecord | None:
+        """Let clients evaluate a model without training it, and record that as round 0.
+
+        Args:
+            grid: Flower's grid.
+            arrays: The model, for example of :func:`evenly.flower.final_arrays`.
+            timeout: Seconds to wait for answers.
+
+        Returns:
+            The metrics of clients, averaged by rows. With a folder, the report is written there.
+        """
+        self._timeout, self._rounds, self._deployment = timeout, 0, None
+        config = ConfigRecord()
+        with lock_folder(self._folder):
+            deployment = self._begin(arrays, config, grid)
+            require(
+                deployment.done == 0,
+                f"{self._folder} holds rounds of training already. Choose another folder.",
+            )
+            asked = self.configure_evaluate(0, arrays, config, grid)
+            metrics = self.aggregate_evaluate(0, replies_to(grid, asked, timeout))
+            deployment.recorder.end()
+        return metrics
 
     def _one_round(self, number: int, run: StartArguments) -> None:
         grid, result = run.grid, run.result
@@ -462,6 +507,7 @@ class FairStrategy(Strategy):
     def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> RunningDeployment:
         if self._deployment is not None:
             return self._deployment
+        roster.refuse_without_noise(self.algorithm)
         if self._task is not None:
             wire.require_task(arrays, self.algorithm, self._task, self.options.seeds)
         made = open_deployment(

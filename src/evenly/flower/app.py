@@ -18,9 +18,10 @@ import numpy as np
 from evenly.algorithms import METHODS, algorithm
 from evenly.data.encoding import Categorical, Encoder, Numeric, TableColumn, check_table, column_of
 from evenly.data.federation import Federation
+from evenly.data.sensitive import Attribute
 from evenly.data.splits import SHARES, split_rows
 from evenly.flower.clients.policy import LEAST_CELL, policy_text
-from evenly.flower.clients.rows import ClientData, client_of, rows
+from evenly.flower.clients.rows import ClientData, Decisions, client_of, rows
 from evenly.notation import parse, show, unknown
 from evenly.records import require
 from evenly.writing import write_whole
@@ -121,11 +122,20 @@ def read_schema(path: Path) -> Schema:
         ) from None
 
 
-def client_of_table(schema: Schema, frame: Any, client: str, *, seed: int = 0) -> ClientData:
+def client_of_table(
+    schema: Schema,
+    frame: Any,
+    client: str,
+    *,
+    seed: int = 0,
+    prediction: str = "",
+    score: str = "",
+) -> ClientData:
     """One client's rows, encoded and split as in a simulation on the whole table.
 
     Where the table has the client column, only the rows of this client are read; else all of them
-    are its own.
+    are its own. `prediction` and `score` are columns with what a model of the client's own says,
+    for audits.
     """
     if client not in schema.clients:
         raise unknown("client", client, schema.clients)
@@ -140,15 +150,40 @@ def client_of_table(schema: Schema, frame: Any, client: str, *, seed: int = 0) -
     check_table(frame, [schema.label, *schema.sensitive])
     y = _numbers(column_of(frame, schema.label), schema.labels)
     whole = rows(schema.encoder.encode(frame), y, _groups(schema, frame))
-    parts = (
+    parts = [
         part.of(number)
         for part in split_rows(np.full(len(y), number), number + 1, shares=SHARES, seed=seed)
-    )
+    ]
     train, valid, test = (rows(whole.x[own], whole.y[own], whole.group[own]) for own in parts)
     return ClientData(
         train, valid, test, labels=schema.labels, groups=schema.groups,
         unprivileged=schema.unprivileged, favourable=schema.favourable, number=number, name=client,
+        decisions=_decisions(schema, frame, parts[-1], prediction, score),
+        attributes=_attributes(schema),
     )  # fmt: skip
+
+
+def _decisions(
+    schema: Schema, frame: Any, test: np.ndarray, prediction: str, score: str
+) -> Decisions | None:
+    """Predictions and scores in columns of the table, of the test rows."""
+    if not prediction:
+        require(not score, f"A column of scores ({score!r}) needs a column of predictions.")
+        return None
+    check_table(frame, [prediction, *([score] if score else [])])
+    outcome = _numbers(column_of(frame, prediction), schema.labels)
+    scores = np.asarray(frame[score], np.float64)[test] if score else None
+    return Decisions(outcome[test], scores)
+
+
+def _attributes(schema: Schema) -> tuple[Attribute, ...]:
+    """The sensitive columns, with the value of each group."""
+    found = []
+    for i, name in enumerate(schema.sensitive):
+        held = [values[i] for values in schema.combinations]
+        values = tuple(dict.fromkeys(held))
+        found.append(Attribute(name, values, tuple(values.index(each) for each in held)))
+    return tuple(found)
 
 
 def _groups(schema: Schema, frame: Any) -> np.ndarray | None:

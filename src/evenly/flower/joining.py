@@ -37,7 +37,7 @@ from evenly.flower.roster import (
 )
 from evenly.outside import check_kinds
 from evenly.records import require
-from evenly.types import Rule
+from evenly.types import Algorithm, Rule
 
 LOG = logging.getLogger("flwr")
 JOINING = "joining"  # the phase of exclusions of clients that wanted to join
@@ -73,11 +73,17 @@ def census_questions(
     nodes: Iterable[int],
     config: ConfigRecord,
     records: Mapping[str, ArrayRecord] | None = None,
+    *,
+    algorithm: Algorithm,
 ) -> list[Message]:
-    """Messages that ask nodes for their census."""
-    key = options.configrecord_key
+    """Messages that ask nodes for their census. Clients with private rows are told the method,
+    from which the noise of their counts follows.
+    """
+    key, told = options.configrecord_key, dict(config)
+    if algorithm.privacy is not None and algorithm.privacy.unit == "row":
+        told[wire.METHOD] = roster.notation_of(algorithm)
     return [
-        messages.message(wire.CENSUS, node, records or {}, ConfigRecord(dict(config)), key)
+        messages.message(wire.CENSUS, node, records or {}, ConfigRecord(told), key)
         for node in nodes
     ]
 
@@ -107,7 +113,11 @@ def welcome(
         admission = Admission(unknown_clients((*roll.nodes, *nodes)), [])
     else:
         most = setting.options.max_reply_bytes or metrics_bytes(None)
-        replies = replies_to(grid, census_questions(setting.options, nodes, config), timeout)
+        replies = replies_to(
+            grid,
+            census_questions(setting.options, nodes, config, algorithm=setting.algorithm),
+            timeout,
+        )
         told, silent = read_censuses(replies, nodes, most=most)
         groups, held = known_groups(setting.algorithm.rule), frozenset(grid.get_node_ids())
         admission = admit(roll, told, held=held, groups=groups)

@@ -89,7 +89,7 @@ def open_deployment(
         # late. Without a census they start it from the first model that they receive.
         personal = jax.tree.leaves(algorithm.work.remember(np.zeros(())))
         records = {options.arrayrecord_key: arrays} if personal else {}
-        questions = joining.census_questions(options, nodes, config, records)
+        questions = joining.census_questions(options, nodes, config, records, algorithm=algorithm)
         roll, left_out = _read_census(
             algorithm, options, nodes, replies_to(grid, questions, timeout)
         )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flwr.app import ArrayRecord, Message, RecordDict
 
+from evenly.data.sensitive import Attribute
 from evenly.data.splits import SPLITS
 from evenly.experiment.deployment import UNKNOWN, Exclusion
 from evenly.flower import checks, wire
@@ -272,6 +273,7 @@ def _rows_of_split(metrics: Mapping[str, Any], prefix: str, named: Mapping[str, 
 # or labels than most, is left out.
 
 LONGEST_NAME = 80
+ATTRIBUTE = "attribute "  # before the name of one, in what a client says of itself
 MOST_CLIENTS = 1_000_000  # numbers of clients are below
 
 
@@ -296,6 +298,7 @@ class CensusReply(NamedTuple):
     groups: tuple[str, ...]
     unprivileged: tuple[int, ...] | None
     favourable: int | None
+    attributes: tuple[Attribute, ...] = ()
 
 
 # What is each client's own. Either all of them say it or nobody does.
@@ -311,6 +314,7 @@ COMMON: dict[str, Callable[[CensusReply], Hashable]] = {
     "names of groups": lambda told: told.groups,
     "unprivileged groups": lambda told: told.unprivileged,
     "the favourable label": lambda told: told.favourable,
+    "sensitive attributes": lambda told: told.attributes,
 }
 
 
@@ -486,7 +490,22 @@ def parse_census(answer: Introduction) -> CensusReply:
             if "favourable" not in about
             else _below(cells.shape[1], "favourable", about["favourable"])
         ),
+        _attributes(about, cells.shape[0]),
     )
+
+
+def _attributes(about: Mapping[str, Any], groups: int) -> tuple[Attribute, ...]:
+    """Sensitive attributes, from the value that each group has."""
+    found = []
+    for key in about:
+        if key.startswith(ATTRIBUTE):
+            values = _words(about, key, groups)
+            known = tuple(dict.fromkeys(values))  # groups are in the order of values
+            of_group = tuple(known.index(value) for value in values)
+            found.append(
+                Attribute(printable(key.removeprefix(ATTRIBUTE), LONGEST_NAME), known, of_group)
+            )
+    return tuple(found)
 
 
 def _require_entry(metrics: Mapping[str, Any], key: str) -> Any:

@@ -24,6 +24,7 @@ from evenly.parts.client_groups import drawn_groups, rank_clustering
 from evenly.parts.optimisers import AveragingServer, OptimisedServer
 from evenly.parts.sampling import SAMPLINGS, Fraction, Full, Uniform
 from evenly.parts.work import PREPARES, LocalTraining
+from evenly.privacy.row_account import is_calibrated, privacy_part, without_privacy
 from evenly.randomness import Draws
 from evenly.records import replace, require
 from evenly.simulate.choosing import BEFORE_TRAINING, fit_to_data
@@ -264,6 +265,21 @@ def _from_rule(rule: Rule, select: Select) -> Algorithm:
     return replace(built, label=show((Part(method.name, _settings(method, built)),)))
 
 
+def refuse_without_noise(algorithm: Algorithm) -> None:
+    """Raise if clients could not know the noise that their privacy needs."""
+    privacy = algorithm.privacy
+    require(
+        privacy is None or privacy.unit == "row",
+        f"{algorithm.label}: unit=client is not deployed yet, because nobody would add the noise."
+        " Simulate it, or use unit=row.",
+    )
+    require(
+        privacy is None or is_calibrated(algorithm),
+        f"{algorithm.label}: the noise follows from the number of rounds. Call `start` with"
+        " num_rounds, or name noise_multiplier in the method.",
+    )
+
+
 def notation_of(algorithm: Algorithm) -> str:
     """Notation from which clients build this algorithm; only the label if its method is not
     registered.
@@ -271,13 +287,15 @@ def notation_of(algorithm: Algorithm) -> str:
     name = parse(algorithm.label)[0].name if algorithm.label else ""
     if name not in METHODS:
         return algorithm.label or type(algorithm.rule).__name__
-    method = METHODS[name]
+    method, privacy = METHODS[name], privacy_part(algorithm)
+    algorithm = without_privacy(algorithm)
     head = Part(name, _settings(method, algorithm))
     rest = [
         _local(algorithm),
         _server(algorithm.server),
         _prepare(algorithm),
         _sampling(algorithm.select),
+        privacy,
     ]
     return show((head, *(part for part in rest if part is not None)))
 

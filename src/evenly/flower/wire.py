@@ -23,6 +23,7 @@ from evenly.types import Algorithm, Seeds, Task, Tree
 # Message types besides Flower's own "train" and "evaluate".
 CENSUS = "query.census"  # asked once, before the first round
 MEASURE = "query.measure"  # the first half of a two-phase round
+AUDIT = "query.audit"  # how a model, or the client's own predictions, serve its test rows
 REFUSED = 901  # code of the error with which a client's policy refuses, beside Flower's own
 REFUSES = "The policy of this site refuses the request: "  # how its reason begins
 
@@ -52,6 +53,8 @@ LOSS, TABLE, CELL_LOSS, UNPRIVILEGED, CHOICE = (
     "choice",
 )
 VALID_TABLE = "valid-table"
+# of an audit: scores by the first and by the last bin of their cells, [groups, 2, bins] each
+SCORE_FIRST, SCORE_LAST = "score-first", "score-last"
 SQUARE_NORM = "square-norm"
 CELLS, CLIENT_GROUP = "cells", "client-group"  # of a census
 NUMPY = "numpy.ndarray"  # how an array is written: as NumPy saves it

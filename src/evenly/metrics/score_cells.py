@@ -93,6 +93,42 @@ def _joined(counts: Array, least: int) -> list[tuple[int, int, int]]:
     return cells
 
 
+class CellCounts(NamedTuple):
+    """Cells as counts only: people by the first and by the last bin of their cell, [groups, 2,
+    BINS] each. The cells of a group and label do not overlap, so both tell the cells.
+    """
+
+    first: Array
+    last: Array
+
+
+def counts_of_cells(cells: Array, groups: int) -> CellCounts:
+    """Write cells as counts.
+
+    >>> counts = counts_of_cells(np.array([[0, 1, 5, 9, 10], [0, 1, 12, 12, 7]]), 1)
+    >>> cells_of_counts(counts).tolist()
+    [[0, 1, 5, 9, 10], [0, 1, 12, 12, 7]]
+    """
+    group, label, first, last, people = cells.T
+    return CellCounts(*(_by_bin(group, label, bins, people, groups) for bins in (first, last)))
+
+
+def cells_of_counts(counts: CellCounts) -> Array:
+    """Read cells from counts. Raises a ValueError if no cells have these counts."""
+    wrong = counts.first.shape != counts.last.shape or counts.first.shape[1:] != (2, BINS)
+    if wrong or not all(((each >= 0) & (each % 1 == 0)).all() for each in counts):
+        raise ValueError(f"Counts of scores must be whole numbers of shape [groups, 2, {BINS}].")
+    first, last = (np.argwhere(each > 0) for each in counts)
+    if len(first) != len(last) or (first[:, :2] != last[:, :2]).any():
+        raise ValueError("The first and last bins of scores belong to different cells.")
+    people = counts.first[tuple(first.T)]
+    apart = (first[:, 2] <= last[:, 2]) & (people == counts.last[tuple(last.T)])
+    same = (first[1:, :2] == first[:-1, :2]).all(1)
+    if not apart.all() or (same & (first[1:, 2] <= last[:-1, 2])).any():
+        raise ValueError("The first and last bins of scores belong to different cells.")
+    return np.column_stack([first, last[:, 2], people]).astype(np.int64)
+
+
 def refuse_wrong_cells(cells: Array, labels: Array) -> None:
     """Raise a ValueError unless cells fit the numbers of people by group and label [groups, 2]."""
     whole = cells.ndim == 2 and cells.shape[1:] == (len(FIELDS),)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from evenly.data.federation import Federation
+from evenly.models.augmentation import Augmented, crop_and_flip
 from evenly.models.layers import PIXELS, Pixels
 from evenly.models.linear import LinearSVM, Logistic, Softmax
 from evenly.models.networks import CNN, MLP, CharLSTM, Custom, LeNet, from_equinox
@@ -24,9 +25,9 @@ from evenly.models.task import Probabilistic, check_task
 from evenly.types import Task
 
 __all__ = [
-    "CNN", "MLP", "MODELS", "NETWORKS", "PIXELS", "TASKS", "CharLSTM", "Custom", "LeNet",
-    "LinearSVM", "Logistic", "Pixels", "Probabilistic", "ResNet", "Softmax", "check_task",
-    "from_equinox",
+    "CNN", "MLP", "MODELS", "NETWORKS", "PIXELS", "TASKS", "Augmented", "CharLSTM", "Custom",
+    "LeNet", "LinearSVM", "Logistic", "Pixels", "Probabilistic", "ResNet", "Softmax", "check_task",
+    "crop_and_flip", "from_equinox",
 ]  # fmt: skip
 
 

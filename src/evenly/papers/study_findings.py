@@ -468,5 +468,5 @@ def findings(studies: Sequence[Study]) -> list[Finding]:
     """
     views = study_views(studies)
     answers = [found for question in QUESTIONS if (found := question(views))]
-    its_own = any(study.plan.name.startswith("thesis/") for study in studies)
+    its_own = any(study.plan.name.startswith("thesis") for study in studies)
     return answers if its_own else [found._replace(thesis="") for found in answers]

@@ -13,8 +13,9 @@ from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
 from evenly.models.task import TrainingTask
 from evenly.parts.optimisers import Factory, Optimiser
+from evenly.randomness import poisson_room, poisson_steps
 from evenly.records import is_number, leaf, record, replace, static
-from evenly.types import Prepare, Task, Tree
+from evenly.types import Prepare, Task, Tree, Work
 
 # Transformations of a batch's loss before it is differentiated.
 #
@@ -111,8 +112,14 @@ class LocalTraining:
             loss, state = training_loss(task, model, batch, key)
             return (loss if self.shape is None else self.shape(loss)).sum(), state
 
+        gradient, state = jax.grad(objective, has_aux=True)(trees.learned(local.model))
+        return self.descend(received, local, gradient, state)
+
+    def descend(
+        self, received: Tree, local: LocalState, gradient: Tree, state: Tree = ()
+    ) -> LocalState:
+        """The local state after the optimiser's step along a gradient of the loss."""
         params = trees.learned(local.model)
-        gradient, state = jax.grad(objective, has_aux=True)(params)
         if self.mu is not None:
             gradient = jax.tree.map(
                 lambda g, v, w: g + self.mu * (v - w), gradient, params, trees.learned(received)
@@ -160,6 +167,13 @@ def summed_loss(task: Task, model: Tree, batch: Shard, key: Any) -> tuple[jax.Ar
         losses, state = task.losses(model, batch), ()
     counted = over_runs(batch.mask, batch.weight) * batch.weight  # a weight may differ between runs
     return (losses * over_runs(counted, losses)).sum(0), state
+
+
+def penalty_gradient(task: Task, model: Tree) -> Tree:
+    """Gradient of the regularisation term, which reads no rows."""
+    return jax.grad(lambda own: jnp.sum(jnp.asarray(task.penalty(trees.with_learned(model, own)))))(
+        trees.learned(model)
+    )
 
 
 def _joined(model: Tree, params: Tree, state: Tree) -> Tree:
@@ -218,12 +232,10 @@ class FullGradient:
 
     def finish(self, task: Task, received: Tree, local: Gathered) -> tuple[Tree, Tree]:
         rows = jnp.maximum(local.examples, 1.0) if task.reduction == "mean" else 1.0
-        params = trees.learned(received)
-        penalty = jax.grad(
-            lambda own: jnp.sum(jnp.asarray(task.penalty(trees.with_learned(received, own))))
-        )(params)
         vector = jax.tree.map(
-            lambda g, p: -self.learning_rate * (g / rows + p), local.gradient, penalty
+            lambda g, p: -self.learning_rate * (g / rows + p),
+            local.gradient,
+            penalty_gradient(task, received),
         )
         if isinstance(received, trees.Stateful):
             moved = trees.subtract(local.model.state, received.state)
@@ -363,6 +375,20 @@ class TrainingAlone:
             learning_rate=self.learning_rate, epochs=self.epochs, batch_size=self.batch_size,
             optimiser=self.optimiser, options=self.options, max_steps=self.max_steps,
         )  # fmt: skip
+
+
+def batch_room(work: Work, rows: np.ndarray) -> int:
+    """Entries of a batch that hold any batch of clients with so many training rows each."""
+    rate = getattr(work, "rate", 0.0)
+    return poisson_room(int(rows.max(initial=0)), rate) if rate else work.batch_size
+
+
+def local_steps(work: Work, rows: np.ndarray) -> np.ndarray:
+    """Local steps in a round of clients with so many training rows each."""
+    if rate := getattr(work, "rate", 0.0):  # rows are drawn independently into each batch
+        return np.where(rows > 0, poisson_steps(rate, work.epochs, work.max_steps), 0)
+    steps = work.epochs * -(-rows // work.batch_size)
+    return np.minimum(steps, work.max_steps) if work.max_steps else steps
 
 
 # Rows reweighed once, so that on every client label and group are independent.

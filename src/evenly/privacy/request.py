@@ -27,6 +27,13 @@ class Privacy:
         unclipped: Share of the updates that an adaptive clip leaves whole.
         first_clip: Where an adaptive clip starts.
         forced: Whether to train although too few clients take part for a useful model.
+        rate: With `unit=row`, the probability of each row to be in each batch. It takes the place
+            of the batch size.
+        measure_every: With `unit=row`, rounds between two measurements of tables and losses, which
+            rules use meanwhile.
+        loss_bound: With `unit=row`, the largest loss of a row in the losses that clients report.
+        signal_noise: With `unit=row`, deviation of the noise in counts of rows. By default it
+            follows from epsilon, or is 20 rows.
 
     Raises:
         ValueError: If a setting is not legal, or neither epsilon nor noise_multiplier is given.
@@ -54,7 +61,9 @@ class Privacy:
         doc="noise as a multiple of what one unit can move; by default it follows from epsilon",
     )
     clip: float | str = leaf(
-        default=ADAPTIVE, above=0, doc="largest length of a client's update, or 'adaptive'"
+        default=ADAPTIVE,
+        above=0,
+        doc="largest length of a client's update, or 'adaptive'; of a row's gradient, 1 by default",
     )
     weight: float = leaf(
         default=3.0, above=0, doc="largest weight of a client, in multiples of an average client's"
@@ -65,6 +74,22 @@ class Privacy:
     first_clip: float = leaf(default=0.1, above=0, doc="where an adaptive clip starts")
     forced: bool = static(
         default=False, doc="whether to train although too few clients take part in a round"
+    )
+
+    rate: float = static(
+        default=0.02, above=0, most=1, doc="unit=row: probability of a row to be in a batch"
+    )
+    measure_every: int = static(
+        default=10, least=1, doc="unit=row: rounds between two measurements of tables and losses"
+    )
+    loss_bound: float = leaf(
+        default=4.0, above=0, doc="unit=row: largest loss of a row in the losses that are reported"
+    )
+    signal_noise: float | None = leaf(
+        default=None,
+        least=0,
+        doc="unit=row: deviation of the noise in counts of rows; by default it follows from"
+        " epsilon, or is 20",
     )
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from evenly import trees
 from evenly.data.federation import Census
 from evenly.models.task import skeleton
 from evenly.privacy import gate
-from evenly.privacy.claims import CLIENT, gate_of
+from evenly.privacy.claims import gate_of
 from evenly.privacy.gate import ClientGate, Guard, round_key
 from evenly.simulate.layout import GateRecord, RuleGroup
 from evenly.simulate.training import Cohort, CohortUpdate
@@ -25,10 +25,6 @@ def gates_of(
     Raises:
         ValueError: If a method cannot be private, or the model has running statistics.
     """
-    for algorithm in algorithms:
-        if algorithm.privacy is not None and algorithm.privacy.unit != CLIENT:
-            unit = algorithm.privacy.unit
-            raise ValueError(f"{algorithm.label}: training with unit={unit} is not built yet.")
     gates = [gate_of(algorithm, census, rounds) for algorithm in algorithms]
     if any(gates) and isinstance(skeleton(task), trees.Stateful):
         raise ValueError(

@@ -100,6 +100,7 @@ class ClientMemories(NamedTuple):
 
     work: Tree = ()  # of their local training, such as a personal model
     rules: tuple[Memory, ...] = ()  # of each rule group, with the runs on the last axis
+    released: tuple[Tree, ...] = ()  # noised signals of each rule group, see simulate.releases
 
 
 class ModelChoices(NamedTuple):
@@ -546,7 +547,7 @@ def worth_batching(task: Task, runs: int) -> bool:
 
 def worth_streaming(federation: Federation, runs: int) -> bool:
     """Whether the data, or the counts of one evaluation, are too large for the memory of the
-    device.
+    device, or whether the data are in a large mapped file, which would be read into memory.
     """
     memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
     most = (
@@ -555,7 +556,8 @@ def worth_streaming(federation: Federation, runs: int) -> bool:
     cells = (
         (3 * federation.clients + 1) * len(federation.groups) * len(federation.labels) ** 2 * runs
     )
-    return federation.x.nbytes > most or cells > MOST_CELLS
+    mapped = isinstance(federation.x, np.memmap) and federation.x.nbytes > SCATTERED_BYTES
+    return mapped or federation.x.nbytes > most or cells > MOST_CELLS
 
 
 def faster_to_stream(federation: Federation, slots: int, rounds: int, evaluations: int) -> bool:

@@ -16,6 +16,8 @@ from evenly.data.federation import Federation, Shard
 from evenly.data.splits import SPLITS, Ragged
 from evenly.models.linear import over_runs
 from evenly.models.task import judged
+from evenly.parts.row_privacy import NoisedReweigh
+from evenly.randomness import generator
 from evenly.simulate import layout
 from evenly.simulate.layout import (
     ON_TRAINING_ROWS,
@@ -33,6 +35,7 @@ from evenly.simulate.layout import (
     shard,
     unweighted,
 )  # fmt: skip
+from evenly.simulate.releases import bounded_losses
 from evenly.simulate.schedule import Block
 from evenly.types import Array, Prepare, Tree
 
@@ -122,10 +125,10 @@ def device_data(
 
 
 def prepare_weights(
-    federation: Federation, prepares: Sequence[Prepare | None]
+    federation: Federation, prepares: Sequence[Prepare | None], seed: int = 0
 ) -> np.ndarray | None:
     """The weight of each row in its client's loss: [rows], or [rows, columns] where runs prepare
-    their rows in several ways.
+    their rows in several ways. `seed` is that of noise in counts.
     """
     base = (
         np.ones(len(federation.y), np.float32)
@@ -135,18 +138,24 @@ def prepare_weights(
     if all(prepare is None for prepare in prepares):
         return None if federation.weight is None else base
     columns = [
-        base if prepare is None else base * _row_factors(federation, prepare)
+        base if prepare is None else base * _row_factors(federation, prepare, seed)
         for prepare in prepares
     ]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
-def _row_factors(federation: Federation, prepare: Prepare) -> np.ndarray:
+def _row_factors(federation: Federation, prepare: Prepare, seed: int) -> np.ndarray:
     """The factors by which a preparation changes the weights of training rows."""
     weight = np.ones(len(federation.y), np.float32)
     for k in range(federation.clients):
         rows = federation.train.of(k)
-        weight[rows] = prepare.weights(federation.y[rows], federation.group[rows])
+        y, group = federation.y[rows], federation.group[rows]
+        if isinstance(prepare, NoisedReweigh):
+            shape = len(federation.groups), len(federation.labels)
+            counts = prepare.counts(y, group, shape, generator(seed, "counts", k))
+            weight[rows] = prepare.from_counts(counts)[group, y]
+        else:
+            weight[rows] = prepare.weights(y, group)
     return weight
 
 
@@ -210,7 +219,7 @@ def measure(
     shape: Shape, inputs: Inputs, model: Tree, cohort: Array, needs: frozenset[str]
 ) -> Measurements:
     """The signals that are needed, of the models that the clients received, on all their training
-    rows or validation rows.
+    rows or validation rows. Where rows are private, the loss of each is bounded.
     """
     data, training, signals = inputs.data, needs & ON_TRAINING_ROWS, Measurements(None, None, None)
     if training:
@@ -317,7 +326,7 @@ def _add_chunk(
     if loss is not None or cell_loss is not None:
         # [chunk, runs]
         own = runs_last(map_runs(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)
-        own = own * over_runs(batch.mask, own)
+        own = bounded_losses(inputs.parts.work, own) * over_runs(batch.mask, own)
         loss = None if loss is None else loss + jax.ops.segment_sum(own, slot, slots)
         cell_loss = None if cell_loss is None else cell_loss + summed(cell, own, cells)
     if table is not None:

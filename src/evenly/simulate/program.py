@@ -33,6 +33,7 @@ from evenly.models.linear import MOST_TERMS, products_as_sums
 from evenly.models.task import skeleton
 from evenly.privacy.gate import Guard
 from evenly.round import Memory, Weighing
+from evenly.simulate import releases
 from evenly.simulate.choosing import choices_of_cohort, evaluate_several, new_choices
 from evenly.simulate.gating import clips, guards_of, what_gates_did
 from evenly.simulate.layout import (
@@ -72,6 +73,7 @@ class GroupSignals(NamedTuple):
 
     signals: Signals
     axes: Any  # Signals: the axis of the runs in each signal; None for those that all runs share
+    released: Tree = ()  # what clients released, where their rows are private [clients, ..., runs]
 
 
 class CohortWeights(NamedTuple):
@@ -137,7 +139,9 @@ def one_round(cohort: Cohort) -> tuple[State, RoundNotes]:
         public=keep(moved.public, state.public),
         server=keep(moved.server, state.server),
         memory=ClientMemories(
-            update.trained.memory, _remembered(cohort, moved.memory, counts & anyone)
+            update.trained.memory,
+            _remembered(cohort, moved.memory, counts & anyone),
+            tuple(own.released for own in update.signals),
         ),
         excluded=state.excluded.at[block.position[t]].add(lost.astype(jnp.int32)),
         broken=jnp.where(update.weights.sane, state.broken, jnp.minimum(state.broken, t)),
@@ -177,7 +181,7 @@ def _move_models(cohort: Cohort, update: RoundUpdate, counts: Array) -> MovedMod
     norms = jnp.where(counts, update.trained.square_norm, 0.0)
     moved, guards = [], guards_of(cohort)
     for i, group in enumerate(cohort.inputs.parts.rules):
-        runs, (signals, axes) = shape.runs_of(i), update.signals[i]
+        runs, (signals, axes, _) = shape.runs_of(i), update.signals[i]
         signals = signals._replace(returned=counts[:, runs], square_norm=norms[:, runs], gram=None)
         axes = axes._replace(square_norm=-1, gram=None)
         step = jax.vmap(
@@ -296,7 +300,8 @@ def collect_signals(cohort: Cohort, choice: Array | None) -> list[GroupSignals]:
                 signals._replace(returned=signals.returned & finite, **{name: value}),
                 axes._replace(**{name: -1}),
             )
-        groups.append(_with_memory(cohort, i, GroupSignals(signals, axes)))
+        own = GroupSignals(*releases.release(cohort, i, signals, axes))
+        groups.append(_with_memory(cohort, i, own))
     return groups
 
 
@@ -310,9 +315,9 @@ def _with_memory(cohort: Cohort, i: int, group: GroupSignals) -> GroupSignals:
     )
     rule, public = cohort.inputs.parts.rules[i].rule, cohort.state.public[i]
     own = jax.tree.map(lambda leaf: leaf[position], memory)
-    return GroupSignals(
-        group.signals._replace(memory=recall(rule, public, group.signals, own)),
-        group.axes._replace(memory=-1),
+    return group._replace(
+        signals=group.signals._replace(memory=recall(rule, public, group.signals, own)),
+        axes=group.axes._replace(memory=-1),
     )
 
 
@@ -326,13 +331,13 @@ def train_then_weigh(cohort: Cohort, groups: list[GroupSignals]) -> RoundUpdate:
     """For rules that weigh by the inner products of the vectors: train, keep every vector, then
     weigh.
     """
-    ((signals, axes),) = groups
+    ((signals, axes, released),) = groups
     trained = train_vectors(cohort, signals.client.shape[0])
     signals = signals._replace(
         returned=signals.returned & trained.finite,
         gram=inner_products(trained.total, cohort.shape.axis),
     )
-    groups = [GroupSignals(signals, axes._replace(gram=-1))]
+    groups = [GroupSignals(signals, axes._replace(gram=-1), released)]
     weights = weigh(cohort, groups)
     total = weighted_sum(trained.total, weights.weight, cohort.shape.axis)
     return RoundUpdate(groups, weights, trained._replace(total=total))
@@ -341,7 +346,7 @@ def train_then_weigh(cohort: Cohort, groups: list[GroupSignals]) -> RoundUpdate:
 def weigh(cohort: Cohort, groups: list[GroupSignals]) -> CohortWeights:
     """The weights of all runs."""
     weighings = []
-    for group, public, (signals, axes), guard in zip(
+    for group, public, (signals, axes, _), guard in zip(
         cohort.inputs.parts.rules, cohort.state.public, groups, guards_of(cohort), strict=True
     ):
         weigh_run = jax.vmap(evenly_round.weigh, (0, 0, axes, 0), WEIGHING_AXES)

@@ -17,10 +17,12 @@ from evenly.data.federation import Federation
 from evenly.models import check_task
 from evenly.models.layers import MOST_ROWS
 from evenly.models.task import skeleton
+from evenly.parts.row_privacy import PrivateTraining
 from evenly.parts.sampling import Full
+from evenly.privacy.row_account import calibrated
 from evenly.records import replace
 from evenly.round import Memory, form_of_own
-from evenly.simulate import program
+from evenly.simulate import program, releases
 from evenly.simulate.checkpoints import CheckpointFile, fingerprint, task_text
 from evenly.simulate.choosing import (
     ChoiceSetup,
@@ -165,6 +167,7 @@ def simulate(
         else fit_to_data(one, census, client_group)
         for one in algorithms
     ]
+    algorithms = [calibrated(one, rounds) for one in algorithms]
     for algorithm in algorithms:
         refuse_without_validation(algorithm, federation)
     # a run that was joined with others on a GPU may resume here
@@ -235,10 +238,12 @@ class _Simulation:
         self.lanes, self.devices = choose_lanes(
             task, self.run_group, self.slots, lanes=settings.lanes, devices=settings.devices
         )
-        fused = fuses_loops(task, len(algorithms), self.work.batch_size, self.lanes)
+        self.private = isinstance(self.work, PrivateTraining)  # rows are clipped one by one
+        batch = self.work.batch_size
+        fused = not self.private and fuses_loops(task, len(algorithms), batch, self.lanes)
         self.stream = self._streams(fused) if settings.stream is None else settings.stream
         self.shape = self._choose_shape(fused)
-        weight = prepare_weights(federation, self.run_group.prepares)
+        weight = prepare_weights(federation, self.run_group.prepares, self.seeds.batches)
         self.source, self.blocks = (
             self._stream_data(weight) if self.stream else self._load_data(weight)
         )
@@ -259,15 +264,12 @@ class _Simulation:
 
     def _choose_shape(self, fused: bool) -> Shape:
         """The shape of the program with all clients on the device."""
-        runs, several_models, cpu = (
-            len(self.algorithms),
-            self.rule.groups is not None,
-            jax.default_backend() == "cpu",
-        )
+        runs, cpu = len(self.algorithms), jax.default_backend() == "cpu"
+        several, joint = self.rule.groups is not None, self.task.joint and not self.private
         return Shape(
             runs=runs,
             bounds=self.run_group.bounds,
-            axis=-1 if self.task.joint and runs > 1 and not fused and not several_models else 0,
+            axis=-1 if joint and runs > 1 and not fused and not several else 0,
             clients=self.federation.clients,
             groups=len(self.federation.groups),
             labels=len(self.federation.labels),
@@ -442,7 +444,7 @@ class _Simulation:
             first_memory(group.rule, public, self.shape, self.shape.runs_of(i))
             for i, (group, public) in enumerate(zip(self.parts.rules, publics, strict=True))
         ]
-        return ClientMemories(work, tuple(rules))
+        return ClientMemories(work, tuple(rules), releases.first(self.parts, self.shape))
 
     def _first_public(self) -> tuple[Tree, ...]:
         """The public numbers of each rule group before the first round."""

@@ -13,6 +13,7 @@ from evenly import randomness
 from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.parts.sampling import CohortDraws
+from evenly.parts.work import batch_room, local_steps
 from evenly.randomness import Draws, key_data
 from evenly.simulate import layout
 from evenly.types import Seeds, Select, Work
@@ -147,7 +148,8 @@ class Planner:
             if len(selects) > 1
             else selects[0].slots(census)
         )
-        self.batch, self.devices = work.batch_size, devices
+        self._rate = getattr(work, "rate", 0.0)  # 0: rows are dealt to batches
+        self.batch, self.devices = batch_room(work, federation.train.counts), devices
         self.lanes = 1 if lanes == 1 else lanes * devices  # of all devices
         self._train, self._padding, self._load_block = (
             federation.train,
@@ -157,13 +159,11 @@ class Planner:
         self._work, self._selects, self._dropout = work, selects, dropout
         self._draws = [CohortDraws(select, census, seeds) for select in selects]
         self._drops = Draws(seeds.cohort, "dropout")
-        self._shuffles = Draws(seeds.batches, "batches")
+        self._shuffles = Draws(seeds.batches, "poisson" if self._rate else "batches")
         self._seed = key_data(seeds.batches)
         # cohorts of rounds that are still to come
         self._upcoming: list[dict[int, np.ndarray]] = [{} for _ in selects]
-        steps = work.epochs * -(-federation.train.counts // work.batch_size)
-        # of each client
-        self.steps = np.minimum(steps, work.max_steps) if work.max_steps else steps
+        self.steps = local_steps(work, federation.train.counts)
 
     @cached_property
     def most_steps_per_round(self) -> int:
@@ -266,7 +266,8 @@ class Planner:
         room = steps if self.lanes == 1 else int(first[-1])
         self._check_steps(start, int(first[-1]), room)
         rows = layout.full((room, self.batch), padding, np.int32)
-        self._write_batches(rows, train, self._visits(start, cohort, position, first, train))
+        write = self._write_poisson if self._rate else self._write_batches
+        write(rows, train, self._visits(start, cohort, position, first, train))
         deal_lanes = partial(self._deal_lanes, padding=padding, rounds=rounds, steps=steps)
         lanes = None if self.lanes == 1 else deal_lanes(visits, rows)
         pad = ((0, rounds - (stop - start)), (0, 0))
@@ -368,6 +369,13 @@ class Planner:
                     shuffle(written)
                 if not complete:
                     flat[epoch:end] = written[: end - epoch]
+
+    def _write_poisson(self, rows: np.ndarray, train: Ragged, visits: _Visits) -> None:
+        """Write batches whose rows are drawn independently, those of `randomness.fill_poisson`."""
+        for t, client, begin, end, _, offset, size in np.stack(visits, 1).tolist():
+            own, draws = train.rows[offset : offset + size], self._shuffles.at(t, client)
+            batches = rows[begin // self.batch : end // self.batch]
+            randomness.fill_poisson(batches, own, self._rate, draws)
 
     def _turns(self, visits: np.ndarray, rounds: int) -> np.ndarray:
         """The slots dealt to each device: those of its lane, or of its lanes. [rounds,

@@ -14,6 +14,7 @@ from evenly import trees
 from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
 from evenly.models.task import uses_keys
+from evenly.parts.row_privacy import PrivateTraining
 from evenly.randomness import next_key, visit_key
 from evenly.simulate.layout import (
     Inputs,
@@ -118,7 +119,7 @@ class Cohort(NamedTuple):
     @property
     def keyed(self) -> bool:
         """Whether local steps take random numbers."""
-        return uses_keys(self.inputs.task)
+        return uses_keys(self.inputs.task) or isinstance(self.inputs.parts.work, PrivateTraining)
 
     def start(self, memory: Tree, k: Array) -> tuple[Tree, Array | None]:
         """The local state of slot k before its first step, and the key of its random numbers."""
@@ -137,6 +138,9 @@ class Cohort(NamedTuple):
         numbers.
         """
         batch, parts = shard(self.inputs.data, rows), self.inputs.parts
+        if isinstance(parts.work, PrivateTraining):
+            size = self.inputs.data.examples[self.block.position[self.t, k]]
+            batch = batch._replace(expected=parts.work.rate * size)
         before, key = local
         key, now = (None, None) if key is None else next_key(key)
 

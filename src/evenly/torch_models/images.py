@@ -278,8 +278,10 @@ def _normalised(x: Any, mean: Array, variance: Array, epsilon: float, *affine: A
     weight, bias = affine
     scale = lax.rsqrt(variance + epsilon)
     scale = scale if weight is None else scale * weight
-    shift = -mean * scale if bias is None else bias - mean * scale
-    out = values * _along(scale, axis, values.ndim) + _along(shift, axis, values.ndim)
+    # First the mean: scaled values of a narrow batch would lose their digits in the difference.
+    away = values - _along(mean, axis, values.ndim)
+    out = away * _along(scale, axis, values.ndim)
+    out = out if bias is None else out + _along(bias, axis, values.ndim)
     return Image(out) if isinstance(x, Image) else out
 
 

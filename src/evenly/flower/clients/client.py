@@ -12,10 +12,11 @@ from flwr.clientapp import ClientApp
 from evenly.algorithms import algorithm
 from evenly.data.splits import SPLITS
 from evenly.flower import wire
-from evenly.flower.clients import guard, rows
+from evenly.flower.clients import guard, private, rows
 from evenly.flower.clients.rows import (
     ClientData,
     ClientRows,
+    Decisions,
     Look,
     Metrics,
     RowOutcomes,
@@ -23,6 +24,7 @@ from evenly.flower.clients.rows import (
     batches_of,
     client_from,
 )
+from evenly.parts.row_privacy import NoisedReweigh
 from evenly.records import require
 from evenly.types import Algorithm, Tree
 
@@ -41,6 +43,7 @@ class RoundConfig(NamedTuple):
     row_weights: np.ndarray | None  # [groups, labels]
     # a number, or one for each of several models; None: the server weighs what it is sent
     coefficient: np.ndarray | None
+    counts_seed: int = 0  # of the noise in a client's counts, where its rows are private
 
 
 def told(config: Mapping[str, Any]) -> RoundConfig:
@@ -73,7 +76,10 @@ def weighted_rows(now: RoundConfig, client: ClientData) -> ClientRows:
     """
     rows, prepare = client.train, now.algorithm.prepare
     weight = rows.weight
-    if prepare is not None:
+    if isinstance(prepare, NoisedReweigh):
+        cells = private.row_counts(now.algorithm, client, now.client, now.counts_seed)
+        weight = weight * prepare.from_counts(cells)[rows.group, rows.y].astype(np.float32)
+    elif prepare is not None:
         weight = weight * prepare.weights(rows.y, rows.group).astype(np.float32)
     if now.row_weights is not None:
         weight = weight * now.row_weights[rows.group, rows.y].astype(np.float32)
@@ -158,6 +164,7 @@ def _square_norm(vector: Tree) -> float:
 # Models are trees of arrays. What a method lets a client keep, such as Ditto's personal model,
 # stays in the node's own state and never leaves it.
 
+LEAST_SCORES = 5  # people in a cell of scores, also where the site has no policy
 MEMORY, FIRST = "evenly-memory", "evenly-first"  # in the node's own state
 
 
@@ -167,10 +174,18 @@ class Engine(Protocol):
     @property
     def reduction(self) -> str: ...  # "mean" or "sum": how losses become one number
 
+    @property
+    def clips_rows(self) -> bool: ...  # whether it trains with private rows
+
     # a model, or the shapes of one
     def form(self, now: RoundConfig, client: ClientData) -> Tree: ...
     def look(self, now: RoundConfig, model: Tree) -> Look: ...
     def penalty(self, now: RoundConfig, model: Tree) -> float: ...
+
+    # [rows, labels]; None: this model has none
+    def probabilities(
+        self, now: RoundConfig, model: Tree, own: ClientRows
+    ) -> np.ndarray | None: ...
 
     # E2FL's choice by how sure mixtures are
     def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int: ...
@@ -188,10 +203,14 @@ class Visit(NamedTuple):
     client: ClientData
     model: Tree
     choice: int | None  # which of several models is the client's
+    # where the rows of the client are private: what it may answer, and from which random numbers
+    question: private.Question | None = None
+    admitted: private.Admitted | None = None
 
 
 def client_app(source: Source, engine: Engine, *, require_policy: bool = False) -> ClientApp:
-    """ClientApp that replies to census, measure, train and evaluate. `source` provides the data.
+    """ClientApp that replies to census, measure, train, evaluate and audit. `source` provides the
+    data.
 
     It answers within the policy that the node's config names. Without one it answers everything, or
     nothing if `require_policy`.
@@ -203,8 +222,9 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
         guard.inspect_rows(client)
         return client
 
-    def arrive(message: Message, context: Context) -> Visit:
-        return _visit(engine, message, own(context))
+    def arrive(message: Message, context: Context, kind: str = "evaluate") -> Visit:
+        visit = _visit(engine, message, own(context))
+        return _admitted(engine, visit, message, context, kind)
 
     @ready.query("census")
     def census(message: Message, context: Context) -> Message:
@@ -212,26 +232,54 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
         # methods whose clients keep a model of their own introduce the first one here
         if wire.ARRAYS in message.content:
             context.state[FIRST] = message.content[wire.ARRAYS]
-        return Message(census_reply(client), reply_to=message)
+        return Message(_census(message, client, context), reply_to=message)
 
     @ready.query("measure")
     def measure(message: Message, context: Context) -> Message:
-        return _reply(message, _signals(engine, arrive(message, context)))
+        visit = arrive(message, context, "measure")
+        return _reply(message, _signals(engine, visit, context))
 
     @ready.train()
     def train(message: Message, context: Context) -> Message:
-        return _train(engine, message, context, arrive(message, context))
+        return _train(engine, message, context, arrive(message, context, "train"))
 
     @ready.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         visit = arrive(message, context)
         model = visit.config.algorithm.work.deploy(visit.model, _memory(visit, context))
         found = rows.evaluation_metrics(
-            visit.client, _inspected(engine.look(visit.config, model)), guard.allowed_splits(SPLITS)
+            visit.client, _inspected(engine.look(visit.config, model)), _splits(visit)
         )
         return _reply(message, found | _choice(visit))
 
+    @ready.query("audit")
+    def audit(message: Message, context: Context) -> Message:
+        client = own(context)
+        decided = (
+            _model_decisions(engine, _visit(engine, message, client), context)
+            if wire.ARRAYS in message.content
+            else client.decisions
+        )
+        require(
+            decided is not None,
+            "This client has no predictions of its own. Name their column in the node's config"
+            ' (prediction="COLUMN"), or audit a model.',
+        )
+        assert decided is not None
+        least = max(guard.least_cell(), LEAST_SCORES)
+        return _reply(message, rows.audit_metrics(client, decided, least))
+
     return ready
+
+
+def _model_decisions(engine: Engine, visit: Visit, context: Context) -> Decisions:
+    """What the received model, or the client's own one made from it, decides on the test rows."""
+    now, client = visit.config, visit.client
+    model = now.algorithm.work.deploy(visit.model, _memory(visit, context))
+    seen = _inspected(engine.look(now, model))(client.test)
+    each = engine.probabilities(now, model, client.test) if client.test.size else None
+    score = None if each is None else np.clip(each[:, client.favourable], 0, 1).astype(np.float64)
+    return Decisions(seen.outcome, score)
 
 
 def _train(engine: Engine, message: Message, context: Context, visit: Visit) -> Message:
@@ -244,7 +292,7 @@ def _train(engine: Engine, message: Message, context: Context, visit: Visit) -> 
         context.state[MEMORY] = wire.to_arrays(memory)
     if visit.config.coefficient is None:
         return _reply(
-            message, _signals(engine, visit), {wire.ARRAYS: _trained_record(visit, vector)}
+            message, _signals(engine, visit, context), {wire.ARRAYS: _trained_record(visit, vector)}
         )
     metrics = {wire.EXAMPLES: visit.client.train.size} | scaling_metrics(visit.config, vector)
     return _reply(message, metrics, {wire.ARRAYS: scale(vector, visit.config.coefficient)})
@@ -263,6 +311,12 @@ def _inspect_training(engine: Engine, visit: Visit) -> None:
         _inspected(engine.look(now, visit.model))(own.train)
 
 
+def _splits(visit: Visit) -> tuple[str, ...]:
+    """The rows that an evaluation counts: of private rows, only those that nobody trains on."""
+    hidden = {"train", "valid"} if private.protects(visit.config.algorithm) else set()
+    return tuple(split for split in guard.allowed_splits(SPLITS) if split not in hidden)
+
+
 def _inspected(look: Look) -> Look:
     """A look at a model whose losses the site's policy sees."""
 
@@ -274,14 +328,51 @@ def _inspected(look: Look) -> Look:
     return inspected
 
 
-def census_reply(client: ClientData) -> RecordDict:
+def census_reply(client: ClientData, metrics: Metrics | None = None) -> RecordDict:
     """Reply to the census: counts of rows, and names of labels and groups."""
     return RecordDict(
         {
             wire.ABOUT: ConfigRecord(rows.about(client)),
-            wire.METRICS: MetricRecord(rows.census(client)),
+            wire.METRICS: MetricRecord(rows.census(client) if metrics is None else metrics),
         }
     )
+
+
+def _census(message: Message, client: ClientData, context: Context) -> RecordDict:
+    """Reply to the census, with noised counts where the rows of the client are private."""
+    config = message.content.get(wire.CONFIG, {})
+    method = _algorithm(str(config[wire.METHOD])) if wire.METHOD in config else None
+    private.refuse_others(method, context)
+    if method is None or not private.protects(method):
+        return census_reply(client)
+    question = private.Question("census", method, 0, client.number or 0, 0, "", False)
+    return census_reply(client, private.census(question, client, context))
+
+
+def _admitted(engine: Engine, visit: Visit, message: Message, context: Context, kind: str) -> Visit:
+    """The visit with secret random numbers where rows are private, after what its answer reveals
+    was counted.
+    """
+    now = visit.config
+    private.refuse_others(now.algorithm, context)
+    if kind == "evaluate" or not private.protects(now.algorithm):
+        return visit
+    require(
+        engine.clips_rows,
+        f"{now.algorithm.label}: gradients of single rows are clipped by JAX clients only"
+        " (evenly.flower.clients.jax). Use those, or leave +dp(unit=row) out.",
+    )
+    arrays = message.content[wire.ARRAYS]
+    assert isinstance(arrays, ArrayRecord)
+    contents = [part for name, array in arrays.items() for part in (name, wire.read(array))]
+    weights = () if now.row_weights is None else (now.row_weights,)
+    question = private.Question(
+        kind, now.algorithm, now.server_round, now.client, now.batch_seed,
+        private.digest_of(*contents, *weights), kind == "measure" or now.coefficient is None,
+    )  # fmt: skip
+    admitted = private.admit(question, visit.client, context)
+    now = now._replace(batch_seed=admitted.seed, counts_seed=admitted.counts_seed)
+    return visit._replace(config=now, question=question, admitted=admitted)
 
 
 def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
@@ -324,9 +415,14 @@ def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: Client
     return int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
 
 
-def _signals(engine: Engine, visit: Visit) -> Metrics:
+def _signals(engine: Engine, visit: Visit, context: Context) -> Metrics:
     now, model = visit.config, visit.model
     look, penalty = _inspected(engine.look(now, model)), engine.penalty(now, model)
+    if visit.question is not None and visit.admitted is not None:
+        return private.signals(
+            visit.question, visit.admitted, visit.client, context, look,
+            penalty=penalty, reduction=engine.reduction,
+        )  # fmt: skip
     return rows.signals(
         visit.client, now.algorithm.needs, look, penalty=penalty, reduction=engine.reduction
     ) | _choice(visit)

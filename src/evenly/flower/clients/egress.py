@@ -39,6 +39,8 @@ WORDS = {
     wire.SQUARE_NORM: "squared length of its update",
     wire.COEFFICIENT: "factor of its update, as received",
     wire.CELLS: "rows by group and label",
+    wire.SCORE_FIRST: "rows by group, label and the lowest score of their range",
+    wire.SCORE_LAST: "rows by group, label and the highest score of their range",
     wire.CLIENT: "its number among the clients",
     wire.CLIENT_GROUP: "the group it belongs to as a whole",
 }

@@ -28,9 +28,10 @@ from evenly.flower.clients.rows import (
     Source,
     batches_of,
 )
-from evenly.models.task import skeleton, uses_keys
+from evenly.models.task import Probabilistic, skeleton, uses_keys
 from evenly.parts.client_groups import chooser
 from evenly.parts.ranking import DIGIT, Ballot, Supernetwork
+from evenly.parts.row_privacy import PrivateTraining
 from evenly.randomness import key_data, next_key, visit_key
 from evenly.simulate.choosing import MOST_ROWS
 from evenly.types import Algorithm, Array, Seeds, Task, Tree, Work
@@ -49,6 +50,8 @@ class JaxEngine:
     """Trains and evaluates models of one task, or of the frozen network for methods that rank
     edges.
     """
+
+    clips_rows = True
 
     def __init__(self, task: Task) -> None:
         self.reduction = task.reduction
@@ -79,6 +82,16 @@ class JaxEngine:
     def penalty(self, now: RoundConfig, model: Tree) -> float:
         return float(self.task(now).penalty(model))
 
+    def probabilities(self, now: RoundConfig, model: Tree, own: ClientRows) -> np.ndarray | None:
+        task = self.task(now)
+        if not isinstance(task, Probabilistic):
+            return None
+        parts = [
+            np.asarray(_probabilities(task, model, first_rows(own, CHUNK, start).x))
+            for start in range(0, own.size, CHUNK)
+        ]
+        return np.concatenate(parts)[: own.size]
+
     def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
         task, rule = self.task(now), now.algorithm.rule
         assert isinstance(task, Supernetwork)  # only orders of edges have masks to be mixed
@@ -93,11 +106,15 @@ class JaxEngine:
         """Return the vector to send and the memory to keep, after the batches of this round."""
         task, work, rows = self.task(now), now.algorithm.work, weighted_rows(now, client)
         local, key = _start(work, task, received, memory), None
-        if uses_keys(task):  # the random numbers of the simulator
+        private = isinstance(work, PrivateTraining)
+        if uses_keys(task) or private:  # the random numbers of the simulator
             key = visit_key(key_data(now.batch_seed), now.server_round - 1, now.client)
         for numbers in batches_of(work, now.batch_seed, now.server_round, now.client, rows.size):
             key, step_key = (None, None) if key is None else next_key(key)
-            local = _step(work, task, received, local, (shard(rows, numbers), step_key))
+            batch = shard(rows, numbers)
+            if private:
+                batch = batch._replace(expected=np.float32(work.rate * rows.size))
+            local = _step(work, task, received, local, (batch, step_key))
         vector, new = _finish(work, task, received, local)
         if isinstance(vector, Ballot):
             vector = jax.tree.map(lambda high, low: DIGIT * high + low, vector.high, vector.low)
@@ -127,6 +144,11 @@ def _network(task: Task, algorithm: Algorithm, seed: int) -> Task:
 def _look(task: Task, model: Tree, batch: Shard) -> tuple[Array, Array]:
     plain = batch._replace(weight=jnp.ones(batch.mask.shape))
     return task.losses(model, plain), task.predict(model, batch.x)
+
+
+@jax.jit
+def _probabilities(task: Any, model: Tree, x: Array) -> Array:
+    return task.probabilities(model, x)
 
 
 @partial(jax.jit, static_argnums=0)

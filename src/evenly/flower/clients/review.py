@@ -19,7 +19,7 @@ from evenly.flower.roster import algorithm_of
 from evenly.types import Algorithm, RowRule
 
 FEW = "its answer would rest on too few rows"
-KINDS = {wire.CENSUS: "census", wire.MEASURE: "measure", "query.audit": "audit"}
+KINDS = {wire.CENSUS: "census", wire.MEASURE: "measure", wire.AUDIT: "audit"}
 MEGABYTE = 2**20
 PINNED = (wire.CLIENT, wire.BATCH_SEED, wire.MODEL_SEED)  # the same in all requests of a run
 ENTRIES = {

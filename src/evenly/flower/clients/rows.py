@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.federation import Federation
+from evenly.data.sensitive import Attribute
 from evenly.data.splits import SPLITS
 from evenly.flower import wire
-from evenly.randomness import Draws
+from evenly.metrics.score_cells import counts_of_cells, score_cells
+from evenly.randomness import Draws, fill_poisson, poisson_room, poisson_steps
 from evenly.randomness import batches as drawn
 from evenly.records import require
 from evenly.types import Work
@@ -35,6 +37,13 @@ NO_ROWS = ClientRows(
 )
 
 
+class Decisions(NamedTuple):
+    """What a model of the client's own decides on its test rows."""
+
+    outcome: np.ndarray  # label numbers
+    score: np.ndarray | None = None  # probabilities of the favourable label
+
+
 class ClientData(NamedTuple):
     """Training, validation and test rows of one client, and the names that all clients share."""
 
@@ -48,6 +57,9 @@ class ClientData(NamedTuple):
     number: int | None = None  # among all clients, where that is known
     name: str = ""
     client_group: int | None = None  # where whole clients belong to groups
+    decisions: "Decisions | None" = None  # of the client's own model, for audits
+    # the sensitive attributes that groups are made of: name, values, and the value of each group
+    attributes: tuple[Attribute, ...] = ()
 
     @property
     def splits(self) -> dict[str, ClientRows]:
@@ -107,6 +119,7 @@ def client_of(federation: Federation, number: int) -> ClientData:
         client_group=None
         if federation.client_group is None
         else int(federation.client_group[number]),
+        attributes=tuple(own._replace(unprivileged=0) for own in federation.attributes),
     )
 
 
@@ -170,6 +183,13 @@ def batches(
 
 def batches_of(work: Work, seed: int, server_round: int, client: int, rows: int) -> np.ndarray:
     """Batches of a round for this kind of work."""
+    if rate := getattr(work, "rate", 0.0):
+        require(rows >= 1, f"Client {client} has no training rows, so there are no batches.")
+        steps = poisson_steps(rate, work.epochs, work.max_steps)
+        numbers = np.full((steps, poisson_room(rows, rate)), PADDING, np.int32)
+        own = Draws(seed, "poisson").at(server_round - 1, client)
+        fill_poisson(numbers, np.arange(rows, dtype=np.int32), rate, own)
+        return numbers
     return batches(
         seed, server_round, client, rows,
         epochs=work.epochs, size=work.batch_size, shuffle=work.shuffle, max_steps=work.max_steps,
@@ -205,11 +225,23 @@ def census(client: ClientData) -> Metrics:
 
 def about(client: ClientData) -> dict[str, Any]:
     """Names of the client, its labels and groups: the second record of the census."""
-    return ({"name": client.name} if client.name else {}) | {
-        "labels": list(client.labels),
-        "groups": list(client.groups),
-        "unprivileged": list(client.unprivileged),
-        "favourable": client.favourable,
+    return (
+        ({"name": client.name} if client.name else {})
+        | {
+            "labels": list(client.labels),
+            "groups": list(client.groups),
+            "unprivileged": list(client.unprivileged),
+            "favourable": client.favourable,
+        }
+        | _attributes(client)
+    )
+
+
+def _attributes(client: ClientData) -> dict[str, Any]:
+    """Attributes in the words of a config record: the value of each group, for each attribute."""
+    return {
+        f"attribute {attribute.name}": [attribute.values[v] for v in attribute.of_group]
+        for attribute in client.attributes
     }
 
 
@@ -279,6 +311,26 @@ def evaluation_metrics(client: ClientData, look: Look, splits: Sequence[str] = S
         wire.put(found, prefix + wire.TABLE, table(own.y, own.group, seen.outcome, client.shape))
         if own.size:
             found[prefix + wire.LOSS] = float(np.mean(seen.losses, dtype=np.float64))
+    return found
+
+
+def audit_metrics(client: ClientData, decided: Decisions, least: int) -> Metrics:
+    """Counts of decisions on test rows and, where there are scores, of scores in cells of at least
+    `least` people.
+    """
+    own = client.test
+    require(
+        len(decided.outcome) == own.size,
+        f"There must be one decision for each of the {own.size:,} test rows, got"
+        f" {len(decided.outcome):,}.",
+    )
+    found: Metrics = {wire.EXAMPLES: own.size}
+    wire.put(found, wire.TABLE, table(own.y, own.group, decided.outcome, client.shape))
+    if decided.score is not None:
+        cells = score_cells(decided.score, own.y == client.favourable, own.group, least)
+        counts = counts_of_cells(cells, len(client.groups))
+        wire.put(found, wire.SCORE_FIRST, counts.first)
+        wire.put(found, wire.SCORE_LAST, counts.last)
     return found
 
 

@@ -135,6 +135,7 @@ class SklearnEngine:
     """Trains and evaluates linear estimators."""
 
     reduction = "mean"
+    clips_rows = False
 
     def __init__(self, make_estimator: Callable[[], Estimator]) -> None:
         self._make = make_estimator
@@ -149,6 +150,13 @@ class SklearnEngine:
 
     def penalty(self, now: RoundConfig, model: State) -> float:
         return 0.0
+
+    def probabilities(self, now: RoundConfig, model: State, own: ClientRows) -> np.ndarray | None:
+        estimator = self._make()
+        _put(estimator, model, max(len(model["intercept_"]), 2))
+        if not hasattr(estimator, "predict_proba"):
+            return None
+        return estimator.predict_proba(np.asarray(own.x, np.float64).reshape(own.size, -1))
 
     def surest(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
         raise ValueError(

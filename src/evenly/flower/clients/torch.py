@@ -65,6 +65,7 @@ from evenly.flower.clients.torch_training import (
     device_of,
     fit,
     look,
+    probabilities,
     trainable,
     training_batches,
 )
@@ -264,6 +265,7 @@ class TorchEngine:
     """Trains and evaluates modules of one architecture; a new module for every message."""
 
     reduction = "mean"
+    clips_rows = False
 
     def __init__(
         self, make_model: Callable[[], nn.Module], losses: Losses, optimiser: MakeOptimiser | None
@@ -280,12 +282,7 @@ class TorchEngine:
         return state_of(module)
 
     def look(self, now: RoundConfig, model: State) -> Look:
-        module, network = self._make(), now.algorithm.network
-        if isinstance(network, Frozen):
-            frozen = freeze(module, network, now.model_seed)
-            module.load_state_dict(subnetwork(frozen, network, model))
-        else:
-            put(module, model)
+        module = self._module(now, model)
 
         def looking(rows: ClientRows) -> RowOutcomes:
             return concatenate(
@@ -297,8 +294,29 @@ class TorchEngine:
 
         return looking
 
+    def _module(self, now: RoundConfig, model: State) -> nn.Module:
+        """A module with the parameters of a model."""
+        module, network = self._make(), now.algorithm.network
+        if isinstance(network, Frozen):
+            frozen = freeze(module, network, now.model_seed)
+            module.load_state_dict(subnetwork(frozen, network, model))
+        else:
+            put(module, model)
+        return module
+
     def penalty(self, now: RoundConfig, model: State) -> float:
         return 0.0
+
+    def probabilities(self, now: RoundConfig, model: State, own: ClientRows) -> np.ndarray | None:
+        if self._losses is not cross_entropy:  # what the outputs mean is the user's own affair
+            return None
+        module = self._module(now, model).eval()
+        with torch.no_grad():
+            parts = [
+                probabilities(module(batch.x)).cpu().numpy()
+                for batch in chunks(own, CHUNK, device_of(module))
+            ]
+        return np.concatenate(parts)
 
     def surest(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
         network, rule = now.algorithm.network, now.algorithm.rule

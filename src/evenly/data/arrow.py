@@ -1,0 +1,308 @@
+"""Tables that are read one column at a time: Arrow tables, Polars frames, data sets of Hugging Face
+and folders of Parquet files, which may be larger than memory.
+
+This is the one place that recognises the tables of other libraries. None of them is imported before
+such an object is given: `as_table` looks at the protocol that an object speaks, or at the module of
+its type. Arrow is the common form of all of them, so that columns are shared and not copied where
+their memory layout allows it.
+
+A folder of Parquet files is read three times: one column at a time to find clients, labels and
+groups, one column at a time to fit the encoding, and then some rows at a time to encode them. The
+features go to a temporary file that is mapped, not loaded. In memory stay some numbers for each
+row, and one column at a time.
+"""
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evenly.data.encoding import Encoder, as_pandas
+from evenly.records import require
+
+PIECE_ROWS = 2**16  # rows that are encoded at a time
+MAPPED_BYTES = 2**26  # of features; smaller ones are held in memory
+TEMPORARY = "/var/tmp"  # on a disk, where /tmp is often memory; TMPDIR takes precedence
+
+
+class ColumnTable:
+    """A table of Arrow: what `Source` and `Encoder` read of a pandas table, one column at a time.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> table = as_table(pa.table({"site": ["n", "s"], "age": [30, 40]}))
+        >>> table.columns, len(table), table["age"].tolist()
+        (['site', 'age'], 2, [30, 40])
+    """
+
+    def __init__(self, source: Any, rows: int, *, on_disk: bool) -> None:
+        self.source, self._rows, self._on_disk = source, rows, on_disk
+        self.columns: list[str] = list(source.schema.names)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, name: str) -> Any:
+        """The values of a column: a NumPy array if it holds plain numbers, else a pandas column."""
+        if self._on_disk:
+            return _values(self.source.to_table(columns=[name], **_frugal()).column(0))
+        return _values(self.source.column(name))
+
+    def pieces(self, names: Sequence[str]) -> "Iterator[ColumnTable]":
+        """The table some rows at a time, in order, with only these columns."""
+        import pyarrow as pa
+
+        batches = (
+            self.source.to_batches(columns=list(names), batch_size=PIECE_ROWS, **_frugal())
+            if self._on_disk
+            else self.source.select(list(names)).to_batches(max_chunksize=PIECE_ROWS)
+        )
+        for batch in batches:
+            if len(batch):
+                yield ColumnTable(pa.Table.from_batches([batch]), len(batch), on_disk=False)
+
+    def encoded(self, encoder: Encoder) -> np.ndarray:
+        """The features of all rows, float32. Many features of a table on disk are a mapped file."""
+        names = [str(column.name) for column in encoder.columns]
+        shape = (len(self), len(encoder.features))
+        parts = (encoder.encode(piece) for piece in self.pieces(names))
+        if self._on_disk and 4 * shape[0] * shape[1] > MAPPED_BYTES:
+            return _mapped(parts, shape)
+        x, start = np.empty(shape, np.float32), 0
+        for part in parts:
+            x[start : start + len(part)] = part
+            start += len(part)
+        return x
+
+    def digest(self) -> str:
+        """The hash of names, types and values of all columns, however they are cut into chunks."""
+        from pandas import Series
+        from pandas.core.util.hashing import hash_pandas_object
+
+        digest = hashlib.sha256(repr([(f.name, str(f.type)) for f in self.source.schema]).encode())
+        for name in self.columns:
+            hashed = hash_pandas_object(Series(self[name]), index=False)
+            digest.update(hashed.to_numpy().tobytes())
+        return digest.hexdigest()
+
+
+def as_table(data: Any) -> Any:
+    """A table of any library as a pandas table or a `ColumnTable`; other objects unchanged.
+
+    Text and paths are Parquet files, or folders of them.
+
+    Raises:
+        ValueError: If there are no Parquet files, or if they do not fit together.
+    """
+    if isinstance(data, str | Path):
+        return parquet_table(Path(data))
+    if callable(getattr(data, "isna", None)) or isinstance(data, ColumnTable):
+        return data
+    if from_package(data, "polars") and hasattr(data, "collect"):
+        data = data.collect()  # a LazyFrame
+    if from_package(data, "pyarrow") and hasattr(data, "count_rows"):
+        return ColumnTable(data, data.count_rows(), on_disk=True)
+    if is_hugging_face(data):
+        data = _with_class_names(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        table = pa.table(data)
+        return ColumnTable(table, len(table), on_disk=False)
+    return as_pandas(data)
+
+
+def joined_tables(tables: Mapping[str, ColumnTable], column: str) -> ColumnTable:
+    """Tables one after another, with a column that holds the name of each."""
+    import pyarrow as pa
+
+    parts = [table.source for table in tables.values()]
+    every = pa.concat_tables([part.cast(parts[0].schema) for part in parts])
+    owner = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+    names = pa.DictionaryArray.from_arrays(owner, list(tables))
+    return ColumnTable(every.append_column(column, names), len(every), on_disk=False)
+
+
+def is_frame(data: Any) -> bool:
+    """Whether an object is a table that `as_table` takes, by the protocol that it speaks."""
+    return hasattr(data, "columns") or hasattr(data, "__arrow_c_stream__") or (
+        from_package(data, "pyarrow") and hasattr(data, "count_rows")
+    )  # fmt: skip
+
+
+def from_package(data: Any, package: str) -> bool:
+    """Whether the type of an object, or one that it inherits from, belongs to a package."""
+    return any(kind.__module__.split(".")[0] == package for kind in type(data).__mro__)
+
+
+def is_hugging_face(data: Any) -> bool:
+    """Whether an object is a `datasets.Dataset`. Refuses its relatives, which cannot be read in any
+    order or hold several splits.
+    """
+    if not from_package(data, "datasets") or not hasattr(data, "features"):
+        several = from_package(data, "datasets") and isinstance(data, dict)
+        require(
+            not several,
+            f"The data must be one split of a DatasetDict, got all of {', '.join(data)}. Choose"
+            " one, such as data['train']." if several else "",
+        )  # fmt: skip
+        return False
+    require(
+        hasattr(data, "__getitem__") and hasattr(data, "num_rows"),
+        f"The data must be a Dataset with known rows, got an {type(data).__name__}. Save it as a"
+        " folder of Parquet files, and pass the folder.",
+    )
+    return True
+
+
+def _with_class_names(data: Any) -> Any:
+    """A Hugging Face data set as an Arrow table, with names in place of class numbers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = data.with_format("arrow")[:]
+    for place, (name, kind) in enumerate(data.features.items()):
+        names = getattr(kind, "names", None)
+        if names:
+            numbers = table.column(name).combine_chunks()
+            known = pc.if_else(pc.greater_equal(numbers, 0), numbers, None)  # type: ignore[attr-defined]
+            words = pa.DictionaryArray.from_arrays(known.cast(pa.int32()), names)
+            table = table.set_column(place, name, words)
+    return table
+
+
+# Parquet files: one, or a folder of them.
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The Parquet files of a folder and of the folders in it, sorted by name. Files and folders
+    whose names begin with a dot or an underscore are none, as elsewhere.
+    """
+    found = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
+    return [
+        path
+        for path in found
+        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    ]
+
+
+def parquet_table(path: Path) -> ColumnTable:
+    """A Parquet file, or a folder of them as one table. Folders such as `site=north` are a column.
+
+    Raises:
+        ValueError: If there is no such file, or if two files have different columns.
+    """
+    files = parquet_files(path) if path.is_dir() else [path]
+    require(
+        bool(files) and all(file.is_file() and file.suffix == ".parquet" for file in files),
+        f"{str(path)!r} must be a .parquet file or a folder of them, but there is none. In Python,"
+        " read other files first, for example with pandas.read_csv.",
+    )
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    try:
+        base = str(path if path.is_dir() else path.parent)
+        source: Any = ds.dataset(
+            [str(file) for file in files],
+            format="parquet",
+            partitioning=ds.HivePartitioning.discover() if path.is_dir() else None,
+            partition_base_dir=base,
+        )
+        for fragment in source.get_fragments():
+            _refuse_other_columns(fragment, source.schema)
+        return ColumnTable(source, source.count_rows(), on_disk=True)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path.name} could not be read as Parquet: {reason}") from None
+
+
+def _refuse_other_columns(fragment: Any, schema: Any) -> None:
+    """Raise if a file lacks a column, has another one, or has one of another type: Arrow would fill
+    it with missing values or leave it out.
+    """
+    own = {field.name: field.type for field in fragment.physical_schema}
+    file = Path(fragment.path).name
+    require(
+        len(own) == len(fragment.physical_schema.names),
+        f"{file}: column names must be different. Rename or remove the columns that occur twice.",
+    )
+    for field in schema:
+        kind = own.pop(field.name, None)
+        in_path = kind is None and f"{field.name}=" in fragment.path
+        require(
+            in_path or kind == field.type,
+            f"All files must have the same columns, but {file} has {field.name!r}"
+            f" {'not at all' if kind is None else f'as {kind}'}, and the first file as"
+            f" {field.type}. Write them again with one schema.",
+        )
+    require(
+        not own,
+        f"All files must have the same columns, but only {file} has"
+        f" {', '.join(map(repr, own))}. Write them again with one schema.",
+    )
+
+
+def digest_of_folder(folder: Path) -> str:
+    """The hash of the names and contents of a folder's Parquet files."""
+    digest = hashlib.sha256()
+    for file in parquet_files(folder):
+        with open(file, "rb") as opened:
+            content = hashlib.file_digest(opened, "sha256").hexdigest()
+        digest.update(f"{file.relative_to(folder).as_posix()} {content}\n".encode())
+    return digest.hexdigest()
+
+
+def _frugal() -> dict[str, Any]:
+    """Options of a scan that reads little ahead: by default Arrow holds dozens of batches."""
+    import pyarrow.dataset as ds
+
+    options: Any = ds.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
+    return {"batch_readahead": 2, "fragment_readahead": 1, "fragment_scan_options": options}
+
+
+def _values(column: Any) -> Any:
+    """An Arrow column as NumPy numbers, without a copy if it is one chunk; else as pandas would
+    read it, with exact whole numbers, and with text stored once for each word.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    kind = column.type
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if column.null_count == 0 and (numbers or pa.types.is_boolean(kind)):
+        return column.chunk(0).to_numpy(zero_copy_only=False) if column.num_chunks == 1 else (
+            column.to_numpy()
+        )  # fmt: skip
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view":
+        kind = pa.string() if str(kind) == "string_view" else kind
+        return column.cast(kind).dictionary_encode().to_pandas()
+    if pa.types.is_integer(kind):
+        # By default pandas converts integer columns with gaps to floating point, and large integers
+        # become equal.
+        exact = pd.api.types.pandas_dtype(f"{kind}".replace("i", "I").replace("uI", "UI"))
+        return column.to_pandas(types_mapper=lambda _: exact)
+    return column.to_pandas()
+
+
+def _mapped(parts: Iterable[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
+    """Arrays, one after another, as a temporary file that is mapped and goes with the process."""
+    folder = tempfile.gettempdir()
+    if folder == "/tmp" and Path(TEMPORARY).is_dir():
+        folder = TEMPORARY
+    needed, free = 4 * shape[0] * shape[1], shutil.disk_usage(folder).free
+    require(
+        needed < free,
+        f"The features of the table take {needed / 2**30:.1f} GiB in a temporary file, but"
+        f" {free / 2**30:.1f} GiB are free in {folder}. Choose another folder with the environment"
+        " variable TMPDIR, or use fewer columns.",
+    )
+    with tempfile.TemporaryFile(prefix="evenly-", dir=folder) as file:
+        for part in parts:
+            file.write(np.ascontiguousarray(part, np.float32).data)
+        file.flush()
+        return np.memmap(file, np.float32, "r", shape=shape)

@@ -1,0 +1,291 @@
+"""A deployed client whose rows are private: it noises what it sends, and keeps account of it.
+
+A node whose config names a `ledger` protects its rows. It takes part only in methods with
+`+dp(unit=row)`, draws batches and noise from secret random numbers of its own, and counts every
+release in the ledger before it is made. The server sees noised vectors, noised signals and noised
+counts. A node without a ledger refuses such methods, unless they add no noise at all and so promise
+nothing; it then draws the random numbers of a simulation.
+
+    --node-config 'ledger="/var/lib/evenly/ledger.json" epsilon=8.0 delta=1e-5'
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flwr.app import ConfigRecord, Context
+
+from evenly.flower import wire
+from evenly.flower.clients import rows
+from evenly.flower.clients.ledger import Budget, RowLedger, Spent, digest_of
+from evenly.flower.clients.rows import ClientData, Look, Metrics, RowOutcomes
+from evenly.parts.row_privacy import (
+    LOSSES,
+    ONCE,
+    NoisedReweigh,
+    PrivateTraining,
+    SignalNoise,
+    noised_signals,
+    signal_key,
+)
+from evenly.parts.work import Reweigh, local_steps
+from evenly.privacy.row_account import row_epsilon
+from evenly.randomness import generator, key_data
+from evenly.records import require
+from evenly.types import Algorithm
+
+LEDGER, EPSILON, DELTA = "ledger", "epsilon", "delta"  # in the node's config
+USUAL_DELTA = 1e-5
+RELEASED = "evenly-released"  # in the node's own state
+
+
+class Question(NamedTuple):
+    """What a message asks of a client."""
+
+    kind: str  # "census", "measure" or "train"
+    algorithm: Algorithm
+    number: int  # of the round, from 1
+    client: int
+    seed: int  # of the batches, as the server names it
+    digest: str  # of everything else that an answer depends on
+    signals: bool  # whether signals are part of the answer
+
+
+class Admitted(NamedTuple):
+    """What a client may answer, and from which random numbers."""
+
+    seed: int
+    counts_seed: int
+    fresh: bool  # whether signals are measured anew
+
+
+def protects(algorithm: Algorithm) -> bool:
+    """Whether clients of a method make what they send private by themselves."""
+    return isinstance(algorithm.work, PrivateTraining)
+
+
+def ledger_of(context: Context) -> RowLedger | None:
+    """The ledger that the node's config names; None if it names none."""
+    config = context.node_config
+    if LEDGER not in config:
+        return None
+    limit = None
+    if EPSILON in config:
+        limit = Budget(float(config[EPSILON]), float(config.get(DELTA, USUAL_DELTA)))
+    return RowLedger(Path(str(config[LEDGER])).expanduser(), row_epsilon, limit)
+
+
+def refuse_others(algorithm: Algorithm | None, context: Context) -> None:
+    """Raise if a node that protects its rows is asked by a method that does not."""
+    if ledger_of(context) is None or (algorithm is not None and protects(algorithm)):
+        return
+    asked = "The server did not name its method" if algorithm is None else algorithm.label
+    raise ValueError(
+        f"This client protects its rows, because its config names a ledger, and takes part only in"
+        f" methods with +dp(unit=row, ...). Asked for: {asked}. Add the part to the method, or"
+        " remove the ledger from the node's config to send exact numbers."
+    )
+
+
+def admit(question: Question, client: ClientData, context: Context) -> Admitted:
+    """Count what the answer to a message releases, before anything is computed.
+
+    Raises:
+        ValueError: If the budget of the client is spent, or it has no ledger.
+    """
+    work, ledger = question.algorithm.work, ledger_of(context)
+    assert isinstance(work, PrivateTraining)
+    fresh = question.signals and _due(question, released(question, context))
+    if ledger is None:
+        require(
+            not work.noise_multiplier,
+            f"{question.algorithm.label} protects single rows, so that this client must keep"
+            " account of what it releases. Name a file for it in the node's config: --node-config"
+            " 'ledger=\"/path/ledger.json\"'.",
+        )
+        return Admitted(question.seed, question.seed, fresh)
+    data = digest_of(*client.train, *client.valid, client.shape)
+    budget, counts_seed = _budget(question.algorithm), 0
+    if releases_counts(question):
+        noise = float(_signals(work).noise)
+        releases = [Spent(1.0, noise, 1)]
+        counts_seed = ledger.spend("counts", digest_of(data, noise), releases, budget)
+    planned = _releases(question, client, fresh)
+    if not planned:
+        return Admitted(0, counts_seed, fresh)
+    label, number = question.algorithm.label, question.number
+    digest = digest_of(data, question.kind, label, number, question.client, question.digest)
+    seed = ledger.spend(question.kind, digest, planned, budget)
+    return Admitted(seed, counts_seed, fresh)
+
+
+def _releases(question: Question, client: ClientData, fresh: bool) -> list[Spent]:
+    work, found = question.algorithm.work, []
+    assert isinstance(work, PrivateTraining)
+    if question.kind == "train":
+        steps = int(local_steps(work, np.array([client.train.size]))[0])
+        found.append(Spent(float(work.rate), float(work.noise_multiplier), steps))
+    if fresh and set(noised_signals(question.algorithm.rule.needs)) - ONCE:
+        found.append(Spent(1.0, float(_signals(work).noise), 1))
+    return [one for one in found if one.times]
+
+
+def releases_counts(question: Question) -> bool:
+    """Whether an answer reads the client's counts by group and label."""
+    algorithm = question.algorithm
+    return (
+        question.kind == "census"
+        or isinstance(algorithm.prepare, NoisedReweigh)
+        or bool(ONCE & algorithm.rule.needs)
+    )
+
+
+def _budget(algorithm: Algorithm) -> Budget | None:
+    """The budget that the method names."""
+    privacy = algorithm.privacy
+    if privacy is None or privacy.epsilon is None:
+        return None
+    return Budget(float(privacy.epsilon), float(privacy.delta or USUAL_DELTA))
+
+
+def _signals(work: PrivateTraining) -> SignalNoise:
+    assert work.signals is not None
+    return work.signals
+
+
+# Signals, kept between two measurements.
+
+
+def released(question: Question, context: Context) -> dict[str, Any]:
+    """What this client released last in a deployment of this method."""
+    ledger = ledger_of(context)
+    if ledger is not None:
+        found = ledger.kept(RELEASED)
+    else:
+        there = context.state.get(RELEASED)
+        found = json.loads(str(there["json"])) if isinstance(there, ConfigRecord) else {}
+    return found if found.get("method") == question.algorithm.label else {}
+
+
+def _due(question: Question, last: Mapping[str, Any]) -> bool:
+    """Whether signals are measured anew: the last ones are too old, or of an earlier deployment."""
+    work = question.algorithm.work
+    assert isinstance(work, PrivateTraining)
+    age = question.number - int(last["round"]) if last else -1
+    return not 0 <= age < _signals(work).every
+
+
+def signals(
+    question: Question, admitted: Admitted, client: ClientData, context: Context, look: Look,
+    *, penalty: float, reduction: str,
+) -> Metrics:  # fmt: skip
+    """The signals as they leave the client: noised ones of this round, or those released last."""
+    work, names = question.algorithm.work, noised_signals(question.algorithm.rule.needs)
+    assert isinstance(work, PrivateTraining)
+    found: Metrics = {wire.EXAMPLES: client.train.size}
+    last = {} if admitted.fresh else released(question, context).get("metrics", {})
+    wanted = [name for name in names if name in ONCE or admitted.fresh]
+    noise = _signals(work)
+    exact = rows.signals(
+        client, frozenset(wanted), _bounded(look, float(noise.loss_bound)), penalty=penalty,
+        reduction=reduction,
+    )  # fmt: skip
+    kept: Metrics = {}
+    for place, name in enumerate(names):
+        key = wire.SIGNALS[name]
+        if name not in wanted:
+            found |= {entry: value for entry, value in last.items() if entry.startswith(key)}
+            continue
+        once = name in ONCE
+        seed, number = (admitted.counts_seed, 0) if once else (admitted.seed, question.number - 1)
+        value = np.asarray(wire.get(exact, key), np.float32)
+        draw = jax.random.normal(
+            signal_key(key_data(seed), number, question.client, place), value.shape
+        )
+        scale = float(noise.deviation(name, len(names)))
+        if name == "loss" and reduction == "mean":
+            scale /= max(client.train.size, 1)
+        own = _entry(name, np.maximum(value + scale * np.asarray(draw), 0.0), value, client)
+        sent: Metrics = {}
+        wire.put(sent, key, own)
+        found |= sent
+        kept |= {} if once else sent
+    if kept:
+        _keep(question, context, kept)
+    return found
+
+
+def _bounded(look: Look, bound: float) -> Look:
+    """The same outcomes with losses between 0 and a bound."""
+
+    def bounded(own: rows.ClientRows) -> RowOutcomes:
+        seen = look(own)
+        losses = np.where(np.isnan(seen.losses), bound, seen.losses)
+        return seen._replace(losses=np.clip(losses, 0.0, bound))
+
+    return bounded
+
+
+def _entry(name: str, noised: np.ndarray, exact: np.ndarray, client: ClientData) -> np.ndarray:
+    """A noised signal in the form that servers expect: counts are whole numbers that add up to the
+    number of rows, which is public.
+    """
+    if name == "unprivileged":
+        return np.minimum(np.round(noised), client.train.size).astype(np.int64)
+    if name in LOSSES:
+        return noised
+    return whole_counts(noised, int(exact.sum()))
+
+
+def whole_counts(noised: np.ndarray, total: int) -> np.ndarray:
+    """Whole numbers of at least 0 with this total, in proportion to noised counts.
+
+    Example:
+        >>> whole_counts(np.array([[10.4, -3.0], [20.3, 0.0]]), 30).tolist()
+        [[10, 0], [20, 0]]
+    """
+    positive = np.maximum(noised.astype(float), 0.0)
+    if not positive.sum():
+        positive = np.ones_like(positive)
+    shares = positive * (total / positive.sum())
+    counts = np.floor(shares).astype(np.int64)
+    # those with the largest remainder are rounded up
+    order = np.argsort(-(shares - counts).ravel(), kind="stable")
+    counts.ravel()[order[: total - int(counts.sum())]] += 1
+    return counts
+
+
+def _keep(question: Question, context: Context, metrics: Metrics) -> None:
+    value = {"method": question.algorithm.label, "round": question.number, "metrics": metrics}
+    ledger = ledger_of(context)
+    if ledger is not None:
+        ledger.keep(RELEASED, value)
+    else:
+        context.state[RELEASED] = ConfigRecord({"json": json.dumps(value)})
+
+
+# Counts by group and label.
+
+
+def row_counts(algorithm: Algorithm, client: ClientData, number: int, seed: int) -> np.ndarray:
+    """Counts by group and label, as they may be used and sent. [groups, labels]"""
+    work = algorithm.work
+    assert isinstance(work, PrivateTraining)
+    noised = NoisedReweigh(reweigh=Reweigh(), noise=float(_signals(work).noise))
+    draws = generator(seed, "counts", number)
+    return noised.counts(client.train.y, client.train.group, client.shape, draws)
+
+
+def census(question: Question, client: ClientData, context: Context) -> Metrics:
+    """The census with noised counts, as whole numbers that add up to the number of rows."""
+    found, work = rows.census(client), question.algorithm.work
+    assert isinstance(work, PrivateTraining)
+    if ledger_of(context) is None and not work.noise_multiplier:
+        return found
+    admitted = admit(question, client, context)
+    cells = row_counts(question.algorithm, client, question.client, admitted.counts_seed)
+    wire.put(found, wire.CELLS, whole_counts(cells, client.train.size))
+    return found

@@ -1,0 +1,114 @@
+"""The model to take home: the final model of a deployment, in the folder of its results.
+
+    models/arrays.npz  the arrays that clients are served, for every framework
+    models/model.npz   for tasks of evenly: the model as `evenly.load` reads it
+
+Both are written once, at the end of training.
+"""
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from evenly.archives import Archive, DamagedError, read_archive, write_archive
+from evenly.data.encoding import Encoder
+from evenly.flower import wire
+from evenly.models import TASKS
+from evenly.models.task import skeleton
+from evenly.outside import check_kinds
+from evenly.parts.ranking import Supernetwork
+from evenly.saving import Model, save
+from evenly.types import Algorithm, Seeds, Task
+
+LOG = logging.getLogger("flwr")
+MODELS, ARRAYS, MODEL = "models", "arrays.npz", "model.npz"
+FORMAT = 1
+
+
+class Taught(NamedTuple):
+    """What the final model is a model of."""
+
+    algorithm: Algorithm
+    seeds: Seeds
+    task: Task | None
+    encoder: Encoder | None
+    labels: tuple[str, ...]
+
+
+def write_final(folder: Path, arrays: ArrayRecord, of: Taught) -> list[Path]:
+    """Write the final model and return the paths of its files.
+
+    `model.npz` is left out for models of the user's own, for methods with several models, and for
+    models of images and text, whose shape of one example the server does not know.
+    """
+    names, leaves = list(arrays), [wire.read(array) for array in arrays.values()]
+    stored = {f"array {i}": leaf for i, leaf in enumerate(leaves)}
+    entries = {"names": names, "method": of.algorithm.label or ""}
+    paths = [write_archive(folder / MODELS / ARRAYS, stored, entries, format=FORMAT)]
+    model = _model(arrays, of)
+    if model is not None:
+        save(model, folder / MODELS / MODEL)
+        paths.append(folder / MODELS / MODEL)
+    LOG.info("The final model: %s", " and ".join(map(str, paths)))
+    return paths
+
+
+def _model(arrays: ArrayRecord, of: Taught) -> Model | None:
+    features = getattr(of.task, "features", None)
+    if of.task is None or not isinstance(features, int) or of.algorithm.rule.groups is not None:
+        return None
+    if type(of.task) not in TASKS.values() or len(of.labels) != getattr(of.task, "classes", 2):
+        return None
+    task = of.algorithm.task(of.task, of.seeds)
+    params = wire.from_arrays(arrays, skeleton(task))
+    if isinstance(task, Supernetwork):
+        task, params = task.inner, task.subnetwork(task.masks(params))
+    encoder = of.encoder
+    known = encoder is not None and len(encoder.features) == features
+    return Model(
+        task=task,
+        params=params,
+        labels=of.labels,
+        shape=(features,),
+        encoder=encoder if known else None,
+    )
+
+
+def final_arrays(folder: str | Path) -> ArrayRecord:
+    """Return the final model of a deployment, from the folder of its results.
+
+    Args:
+        folder: Folder of the deployment.
+
+    Returns:
+        The arrays that clients were served last. After ``import torch``, their method
+        ``to_torch_state_dict()`` returns the state dict of a PyTorch module. Models of evenly are
+        also in ``models/model.npz``, which `evenly.load` reads.
+
+    Raises:
+        ValueError: If the folder holds no final model, or it is damaged.
+
+    Example:
+        >>> from evenly.flower import final_arrays
+        >>> module.load_state_dict(final_arrays("results").to_torch_state_dict())  # doctest: +SKIP
+    """
+    path = Path(folder) / MODELS / ARRAYS
+    if not path.is_file():
+        raise ValueError(
+            f"There is no final model {str(path)!r}. It is written at the end of training: give the"
+            " folder of a finished deployment."
+        )
+    try:
+        return read_archive(path, _arrays, newest=FORMAT)
+    except DamagedError as error:
+        raise ValueError(f"{str(path)!r} is damaged ({error}). Train again.") from None
+
+
+def _arrays(archive: Archive) -> ArrayRecord:
+    check_kinds(archive.header, {"names": list[str]})
+    names = archive.header["names"]
+    leaves = [np.asarray(archive.arrays[f"array {i}"]) for i in range(len(names))]
+    return wire.record_of(names, leaves)

@@ -1,0 +1,171 @@
+"""Clients with private rows behind Flower's messages: the simulator's numbers without noise, and
+secret ones with it.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from evenly.algorithms import algorithm
+from evenly.data.federation import Federation
+from evenly.flower import wire
+from evenly.flower.clients import ledger as ledgers
+from evenly.flower.clients.jax import app
+from evenly.flower.clients.ledger import RowLedger, SpentError
+from evenly.flower.clients.private import whole_counts
+from evenly.flower.roster import notation_of
+from evenly.models import Softmax
+from evenly.privacy.row_account import calibrated, row_epsilon, run_epsilon
+from evenly.simulate import simulate
+from tests.flower.one_room import Room, config, plain_rounds
+
+CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
+QUIET = "noise_multiplier=0, signal_noise=0, rate=0.25, clip=0.5, measure_every=2"
+LOUD = "noise_multiplier=1, signal_noise=3, rate=0.25, clip=0.5, epsilon=50"
+
+
+def same(a: Any, b: Any) -> None:
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), **CLOSE)
+
+
+@pytest.fixture
+def room(tiny: Federation, task: Softmax, tmp_path: Path) -> Room:
+    """Nodes with a ledger each."""
+    made = Room(app(tiny, task), tiny.clients)
+    for k, context in enumerate(made.contexts):
+        context.node_config["ledger"] = str(tmp_path / f"ledger-{k}.json")
+    return made
+
+
+def first_model(task: Softmax) -> Any:
+    return wire.to_arrays(task.init(jax.random.key(0)))
+
+
+@pytest.mark.parametrize(
+    "method", ["fedavg(learning_rate=0.2)", "q-fedavg(q=1)", "fairfed+reweigh", "fedfb", "fedcvg"]
+)
+def test_without_noise_three_rounds_are_the_simulators(
+    method: str, tiny: Federation, task: Softmax
+) -> None:
+    notation = f"{method}+full+dp(unit=row, {QUIET})"
+    (trace,) = simulate(task, tiny, [algorithm(notation)], 3)
+    same(plain_rounds(notation, Room(app(tiny, task), tiny.clients), tiny, task, 3), trace.model)
+
+
+def test_with_given_random_numbers_noised_rounds_are_the_simulators(
+    tiny: Federation, task: Softmax, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Known:
+        def randbits(self, bits: int) -> int:
+            return 0  # the seed of the simulation
+
+    monkeypatch.setattr(ledgers, "secrets", Known())
+    notation = f"q-fedavg(q=1)+full+dp(unit=row, {LOUD})"
+    (trace,) = simulate(task, tiny, [algorithm(notation)], 2)
+    same(plain_rounds(notation, room, tiny, task, 2), trace.model)
+
+
+def test_noise_is_secret_and_the_same_message_has_the_same_answer(
+    task: Softmax, room: Room
+) -> None:
+    told = config(f"fedavg+dp(unit=row, {LOUD})", 1, 5)
+    answers = [room.ask(5, "train", first_model(task), told)[wire.ARRAYS] for _ in range(2)]
+    np.testing.assert_array_equal(wire.read(answers[0]["w"]), wire.read(answers[1]["w"]))
+    path = Path(str(room.contexts[5].node_config["ledger"]))
+    spent = RowLedger(path, row_epsilon).epsilon()
+    assert spent == pytest.approx(
+        run_epsilon(algorithm(f"fedavg+dp(unit=row, {LOUD})"), 1), abs=1e-6
+    )
+    path.unlink()  # another client with the same rows, or the same one with another secret
+    other = room.ask(5, "train", first_model(task), told)[wire.ARRAYS]
+    assert not np.allclose(wire.read(other["w"]), wire.read(answers[0]["w"]))
+
+
+def test_a_restarted_client_goes_on_counting(task: Softmax, room: Room) -> None:
+    notation = f"q-fedavg+dp(unit=row, {LOUD}, measure_every=2)"
+    for t in (1, 2, 3):
+        if t == 3:  # Flower keeps the state of a node in memory: after a restart it is gone
+            room.contexts[5].state.clear()
+        room.ask(5, "train", first_model(task), config(notation, t, 5))
+    path = Path(str(room.contexts[5].node_config["ledger"]))
+    expected = run_epsilon(algorithm(notation), 3)  # signals in rounds 1 and 3
+    assert RowLedger(path, row_epsilon).epsilon() == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_client_stops_when_its_budget_is_spent(task: Softmax, room: Room) -> None:
+    built = calibrated(algorithm("fedavg+full+dp(unit=row, epsilon=8, rate=0.25)"), 3)
+    notation = notation_of(built)
+    for t in (1, 2, 3):
+        room.ask(5, "train", first_model(task), config(notation, t, 5))
+    with pytest.raises(Exception, match=r"spent: epsilon 7\.9\d\d of 8") as caught:
+        room.ask(5, "train", first_model(task), config(notation, 4, 5))
+    assert isinstance(_cause(caught.value), SpentError)
+
+
+def _cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def test_the_owner_limits_what_any_method_spends(task: Softmax, room: Room) -> None:
+    room.contexts[5].node_config["epsilon"] = 1.0
+    with pytest.raises(Exception, match=r"spent: epsilon 0\.000 of 1"):
+        room.ask(5, "train", first_model(task), config(f"fedavg+dp(unit=row, {LOUD})", 1, 5))
+
+
+def test_a_client_without_a_ledger_says_how_to_name_one(tiny: Federation, task: Softmax) -> None:
+    bare = Room(app(tiny, task), tiny.clients)
+    with pytest.raises(Exception, match=r"keep account.*ledger="):
+        bare.ask(5, "train", first_model(task), config(f"fedavg+dp(unit=row, {LOUD})", 1, 5))
+
+
+@pytest.mark.parametrize("kind", ["train", "query.measure", "evaluate"])
+def test_a_client_with_a_ledger_sends_nothing_exact(kind: str, task: Softmax, room: Room) -> None:
+    with pytest.raises(Exception, match="protects its rows"):
+        room.ask(5, kind, first_model(task), config("q-fedavg(q=1)", 1, 5))
+
+
+def test_the_census_is_noised_once_and_adds_up(tiny: Federation, room: Room) -> None:
+    with pytest.raises(Exception, match="did not name its method"):
+        room.ask(5, "query.census", config={})
+    told = {wire.METHOD: f"fairfed+dp(unit=row, {LOUD})"}
+    one, two = (room.ask(5, "query.census", config=told)[wire.METRICS] for _ in range(2))
+    cells = wire.get(one, wire.CELLS)
+    assert cells is not None
+    assert cells.sum() == one[wire.EXAMPLES] == tiny.train.counts[5]
+    assert not np.array_equal(cells, tiny.census().cells[5])
+    np.testing.assert_array_equal(cells, wire.get(two, wire.CELLS))
+
+
+def test_training_rows_are_not_evaluated(task: Softmax, room: Room) -> None:
+    found = room.ask(5, "evaluate", first_model(task), config(f"fedavg+dp(unit=row, {LOUD})", 1, 5))
+    assert not [name for name in found[wire.METRICS] if name.startswith(("train-", "valid-"))]
+    assert wire.TABLE in found[wire.METRICS]
+
+
+def test_noised_counts_become_whole_numbers_with_the_right_total() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(50):
+        total = int(draw.integers(0, 200))
+        counts = whole_counts(draw.normal(10, 20, (2, 3)), total)
+        assert counts.sum() == total
+        assert counts.min() >= 0
+    np.testing.assert_array_equal(whole_counts(np.array([3.0, 4.0]), 7), [3, 4])
+    np.testing.assert_array_equal(whole_counts(np.array([-3.0, -4.0]), 6), [3, 3])
+
+
+@pytest.mark.parametrize(
+    "method", ["fedavg(learning_rate=0.2)", "fedsgd", "ditto(pull=0.5)", "fairfed+reweigh(cap=1.5)"]
+)
+def test_clients_build_the_same_method_from_the_servers_notation(method: str) -> None:
+    built = calibrated(algorithm(f"{method}+full+dp(unit=row, epsilon=4, clip=0.3)"), 20)
+    again = algorithm(notation_of(built))
+    assert jax.tree.structure(built.work) == jax.tree.structure(again.work)
+    assert jax.tree.leaves(built.work) == pytest.approx(jax.tree.leaves(again.work))
+    assert repr(built.prepare) == repr(again.prepare)
+    assert again.privacy.epsilon == 4
