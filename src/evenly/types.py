@@ -31,6 +31,7 @@ from evenly.data.federation import Census, Federation, Shard
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import Ragged
 from evenly.limits import Bounds, Limits
+from evenly.randomness import Seeds
 from evenly.records import leaf, record, static
 
 __all__ = [
@@ -577,33 +578,6 @@ class Algorithm:
         and for the sampling.
         """
         return self.rule.needs | self.select.needs
-
-
-@record
-class Seeds:
-    """Independent seeds of a run.
-
-    Args:
-        data: Seed of the split into training, validation and test rows, where the data are
-            generated or partitioned.
-        model: Seed of the initial model.
-        cohort: Seed of client sampling and dropout.
-        batches: Seed of the order of batches.
-
-    Example:
-        >>> Seeds.all(3).cohort, Seeds(batches=1).cohort
-        (3, 0)
-    """
-
-    data: int = static(default=0)
-    model: int = static(default=0)
-    cohort: int = static(default=0)
-    batches: int = static(default=0)
-
-    @staticmethod
-    def all(seed: int) -> "Seeds":
-        """The same seed four times."""
-        return Seeds(data=seed, model=seed, cohort=seed, batches=seed)
 
 
 NO_CHOICE = np.zeros((0, 0), np.int32)

@@ -28,7 +28,7 @@ from evenly.experiment.plan import NewerError, read_fields, write_fields
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of
 from evenly.saving import Model, save
-from evenly.simulate.program import compile_seconds
+from evenly.simulate.program_cache import compile_seconds
 from evenly.types import Task, Trace
 from evenly.writing import csv_cell, write_whole
 

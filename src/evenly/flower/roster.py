@@ -27,8 +27,7 @@ from evenly.parts.work import PREPARES, LocalTraining
 from evenly.privacy.row_account import is_calibrated, privacy_part, without_privacy
 from evenly.randomness import Draws
 from evenly.records import replace, require
-from evenly.simulate.choosing import BEFORE_TRAINING, fit_to_data
-from evenly.simulate.run import initial_model
+from evenly.simulate.choosing import BEFORE_TRAINING, fit_to_data, initial_model
 from evenly.types import Algorithm, Rule, Seeds, Select, Server, Task
 
 # Numbers of clients, and their census before the first round.

@@ -1,5 +1,5 @@
 """The compiled program: a block of rounds, with evaluations, for many runs at once; and how XLA
-compiles and caches it.
+compiles it.
 
 On a CPU clients are visited one after another, because unequal clients would leave lanes idle. Loop
 bounds are dynamic: no client is padded to the size of another, and blocks of any length share one
@@ -10,24 +10,17 @@ a local step of all runs is one matrix product. For other models the step is vma
 in front.
 """
 
-import hashlib
 import os
-import platform
-import time
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
-from importlib import metadata
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental.compilation_cache import compilation_cache
 
 from evenly import round as evenly_round
 from evenly import trees
-from evenly.datasets.files import cache_folder
 from evenly.models import LinearSVM, Logistic, Softmax
 from evenly.models.linear import MOST_TERMS, products_as_sums
 from evenly.models.task import skeleton
@@ -117,12 +110,7 @@ def one_round(cohort: Cohort) -> tuple[State, RoundNotes]:
         choice=choice if inputs.parts.rules[0].rule.apart else None,
         clip=clips(cohort),
     )
-    signals = collect_signals(cohort, choice)
-    # a rule that needs the vectors shares its program with no other structure
-    needs = inputs.parts.rules[0].rule.needs
-    update = (
-        train_then_weigh(cohort, signals) if "gram" in needs else weigh_then_train(cohort, signals)
-    )
+    update = _weigh_and_train(cohort, collect_signals(cohort, choice))
     returned = jnp.concatenate([own.signals.returned for own in update.signals], axis=-1)
     counts = update.trained.finite & returned
     moved = _move_models(cohort, update, counts)
@@ -321,6 +309,14 @@ def _with_memory(cohort: Cohort, i: int, group: GroupSignals) -> GroupSignals:
     )
 
 
+def _weigh_and_train(cohort: Cohort, signals: list[GroupSignals]) -> RoundUpdate:
+    """Weigh and train, in the order that the rules need."""
+    # a rule that needs the vectors shares its program with no other structure
+    needs = cohort.inputs.parts.rules[0].rule.needs
+    in_order = train_then_weigh if "gram" in needs else weigh_then_train
+    return in_order(cohort, signals)
+
+
 def weigh_then_train(cohort: Cohort, signals: list[GroupSignals]) -> RoundUpdate:
     """The usual order: own numbers and sums decide the weights, then vectors are only summed."""
     weights = weigh(cohort, signals)
@@ -498,104 +494,6 @@ def graph_options() -> dict[str, Any]:
     except jax.errors.JaxRuntimeError:
         return {}
     return {name: 2}
-
-
-# The cache of compiled programs, in the user's cache folder: a simulation of the same shape is
-# compiled only once.
-#
-# This is JAX's own cache. The user's settings for it take precedence (JAX_COMPILATION_CACHE_DIR,
-# jax.config). EVENLY_COMPILED=off turns it off. A folder that cannot be written is not used.
-
-SWITCH = "EVENLY_COMPILED"
-# of compilation, from which on a program is cached; smaller ones compile as quickly as they are
-# read
-LEAST_SECONDS = 0.5
-MOST_BYTES = 2**29  # of all programs; the oldest are removed first
-LEAST_SETTING = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
-
-
-def cache_path() -> Path:
-    """The cache folder for this kind of machine.
-
-    Compiled code depends on the features of the processor, and several machines may share a home
-    folder.
-    """
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
-    features = next(
-        (line for line in lines if line.startswith(("flags", "Features"))),
-        lines[0] if lines else "",
-    )
-    kind = f"{platform.system()} {platform.machine()} {features} {metadata.version('jaxlib')}"
-    return cache_folder() / "compiled" / hashlib.blake2b(kind.encode(), digest_size=6).hexdigest()
-
-
-@cache
-def enable_cache() -> None:
-    """Cache compiled programs from now on, unless the user decided otherwise."""
-    if (
-        os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false")
-        or jax.config.values["jax_compilation_cache_dir"]
-    ):
-        return
-    try:
-        path = cache_path()
-        path.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # no permission, or no home folder
-        return
-    if not os.access(path, os.W_OK | os.X_OK):
-        return
-    shrink_cache(path.parent, MOST_BYTES)
-    jax.config.update("jax_compilation_cache_dir", str(path))
-    if LEAST_SETTING not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
-    compilation_cache.reset_cache()  # JAX looks for a folder only once, at its first program
-
-
-def shrink_cache(folder: Path, most: int) -> None:
-    """Remove the oldest files under a folder until the others have at most this many bytes."""
-    with suppress(OSError):  # other processes may do the same at the same time
-        files = sorted(
-            (
-                (path.stat().st_mtime, path.stat().st_size, path)
-                for path in folder.rglob("*")
-                if path.is_file()
-            ),
-            reverse=True,
-        )
-        total = 0
-        for _, size, path in files:
-            total += size
-            if total > most:
-                path.unlink(missing_ok=True)
-
-
-# The time that compiling took, as JAX reports it: tracing, lowering and XLA.
-
-_spans: list[tuple[float, float]] = []  # start and end, by time.monotonic
-
-
-@cache
-def record_compile_times() -> None:
-    """Record from now on when JAX compiles."""
-    jax.monitoring.register_event_duration_secs_listener(_note)
-
-
-def _note(event: str, duration_secs: float, **kwargs: str | int) -> None:
-    if event.startswith("/jax/core/compile/"):
-        now = time.monotonic()
-        _spans.append((now - duration_secs, now))
-
-
-def compile_seconds(since: float) -> float:
-    """Seconds since a time in which something was compiled. Compilations that overlap
-    count once.
-    """
-    total, reached = 0.0, since
-    for start, end in sorted(_spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
 
 
 def on_host() -> AbstractContextManager[Any]:

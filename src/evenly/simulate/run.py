@@ -22,12 +22,13 @@ from evenly.parts.sampling import Full
 from evenly.privacy.row_account import calibrated
 from evenly.records import replace
 from evenly.round import Memory, form_of_own
-from evenly.simulate import program, releases
+from evenly.simulate import program_cache, releases
 from evenly.simulate.checkpoints import CheckpointFile, fingerprint, task_text
 from evenly.simulate.choosing import (
     ChoiceSetup,
     fit_to_data,
     initial_choices,
+    initial_model,
     no_choices,
     served_models,
 )
@@ -150,8 +151,8 @@ def simulate(
             federation.
     """
     settings = replace(settings or RunSettings(), **options)
-    program.enable_cache()
-    program.record_compile_times()
+    program_cache.enable_cache()
+    program_cache.record_compile_times()
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
     check_task(task, federation)
@@ -249,13 +250,13 @@ class _Simulation:
         )
         # Blocks of other lengths would need other programs, or would let the other members of a
         # seed batch wait.
-        self.steady = self.stream or fused or settings.advance is not program.advance
+        self.steady = self.stream or fused or settings.advance is not advance
 
     def _streams(self, fused: bool) -> bool:
         """Whether data are streamed, where the caller does not decide."""
         # Longer steps do not wait for rows. Members of a seed batch must not have tables of
         # different sizes.
-        small = fused and self.settings.advance is program.advance
+        small = fused and self.settings.advance is advance
         evaluations = len(evaluation_rounds(self.rounds, self.settings.evaluate_every))
         faster = small and faster_to_stream(self.federation, self.slots, self.rounds, evaluations)
         return self.rule.groups is None and (
@@ -578,17 +579,6 @@ def first_memory(rule: Rule, public: Tree, shape: Shape, runs: slice) -> Memory:
         return Memory((), form)
     value = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form)
     return Memory(jnp.zeros(size, bool), value)
-
-
-def initial_model(task: Task, rule: Rule, seeds: Seeds) -> Tree:
-    """The initial model. Where clients train several models apart, as many different ones; the
-    first is the usual initial model.
-    """
-    key = jax.random.key(seeds.model)
-    if not rule.apart:
-        return task.init(key)
-    others = [jax.random.fold_in(key, q) for q in range(1, rule.groups or 0)]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(task.init(k) for k in (key, *others)))
 
 
 def refuse_without_validation(algorithm: Algorithm, federation: Federation) -> None:
