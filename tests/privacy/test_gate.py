@@ -131,7 +131,7 @@ WILD = st.one_of(
 
 
 @pytest.mark.parametrize("name", PRIVATE)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     numbers=st.lists(WILD, min_size=48, max_size=48),
     vectors=st.lists(WILD, min_size=18, max_size=18),

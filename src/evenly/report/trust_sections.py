@@ -459,8 +459,8 @@ def _titles(metrics: Collection[str]) -> str:
 
 PROMISE = (
     "Each client of these methods can change what a round releases only within bounds, and noise is"
-    " added to everything that is released. Whoever sees all models learns about the presence of"
-    " one client at most what epsilon and delta state, for neighbours as in the table."
+    " added to everything that a round releases. Whoever sees all models and released sums learns"
+    " about one client at most what epsilon and delta state, for neighbours as in the table."
 )
 PROMISE_HOLDS = (
     "It holds against clients and outsiders who see the models, under the stated assumption. It"
