@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 INTERVAL = 1e-3  # of the discretised loss; a finer one changes epsilon by about 1e-4
 # below this noise a discretised loss needs gigabytes; Renyi privacy gives an upper bound instead
 SMALLEST_NOISE = 0.3
-DIGITS = 5  # of a calibrated noise multiplier, rounded up
+DIGITS = 4  # of a calibrated noise multiplier, rounded up
 ADD_OR_REMOVE, REPLACE, ZERO_OUT = "add or remove one", "replace one", "zero out one"
 
 
@@ -129,7 +129,7 @@ def _sampled(event: Any, noise: float, releases: Releases) -> Any:
 
 @cache
 def noise_for(epsilon: float, releases: Releases, delta: float) -> float:
-    """The smallest noise multiplier, to five digits, whose epsilon is at most the given one.
+    """The smallest noise multiplier, to four digits, whose epsilon is at most the given one.
 
     Args:
         epsilon: The most that may be spent.
@@ -144,7 +144,7 @@ def noise_for(epsilon: float, releases: Releases, delta: float) -> float:
 
     Example:
         >>> noise_for(8.0, Releases(500, rate=0.05), delta=1e-5)
-        0.96926
+        0.9693
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon must be above 0, got {epsilon}.")
@@ -160,7 +160,7 @@ def noise_for(epsilon: float, releases: Releases, delta: float) -> float:
         low, high = high, 2 * high
         if high > 1e6:
             raise ValueError(f"No noise below 1e6 gives an epsilon of {epsilon:g}.")
-    while high - low > 1e-5 * high:
+    while high - low > 1e-4 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if fits(middle) else (middle, high)
     return _up(high)
