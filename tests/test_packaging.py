@@ -131,7 +131,7 @@ def test_the_wheel_says_what_it_is(wheel: Path):
             archive.read(f"{about}/{name}").decode() for name in ("METADATA", "entry_points.txt")
         )
     extras = set(re.findall(r"^Provides-Extra: (.*)$", text, re.MULTILINE))
-    assert extras == {"dev", "docs", "flower", "logging", "ray", "torch"}
+    assert extras == {"dev", "docs", "flower", "logging", "privacy", "ray", "torch"}
     assert "Requires-Dist: optuna" in text
     assert "Requires-Python: >=3.11" in text
     assert "evenly = evenly.cli:main" in points

@@ -136,8 +136,8 @@ def gap_parts(hits: Array, rows: Array) -> GapParts:
     Example:
         >>> hits, rows = np.array([[8, 10], [30, 90]]), np.array([[40, 40], [60, 150]])
         >>> parts = gap_parts(hits, rows)
-        >>> round(parts.within.sum(), 4), round(parts.between.sum(), 4)
-        (-0.0784, -0.068)
+        >>> round(float(parts.within.sum()), 4), round(float(parts.between.sum()), 4)
+        (-0.0847, -0.0616)
         >>> round(38 / 100 - 100 / 190, 4)
         -0.1463
     """

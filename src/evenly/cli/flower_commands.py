@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from evenly.flower.deploy.loopback import App, Loopback, Process, RunProgress
 
-app = Commands("Real federations with Flower: apps, trials, sites, certificates, keys.")
+app = Commands("Real federations with Flower: apps, trials and sites.")
 Method = Annotated[
     str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")
 ]
@@ -166,8 +166,9 @@ def evaluate(
         typer.Option(help="Folder for the report; by default a new one in the app's results/."),
     ] = None,
 ) -> None:
-    """Evaluate a finished model on the clients of an app, without training. The clients run on this
-    machine, as with `up`.
+    """Evaluate a finished model, without training.
+
+    The clients of the app run on this machine, as with `up`.
     """
     from evenly.flower.deploy.loopback import read_app
 
@@ -199,8 +200,10 @@ def audit_app(
         typer.Option(help="Folder for the report; by default a new one in the app's results/."),
     ] = None,
 ) -> None:
-    """Audit a finished model, or predictions that clients have already, without pooling rows. The
-    clients run on this machine, as with `up`.
+    """Audit a model or predictions without pooling rows.
+
+    The model is that of a finished deployment; predictions are a column that clients have already.
+    The clients of the app run on this machine, as with `up`.
     """
     from evenly.auditing.requirements import parse_requirement
     from evenly.flower.deploy.loopback import read_app

@@ -23,7 +23,7 @@ def egress(
         bool, typer.Option("--refused", help="Print only requests that were refused.")
     ] = False,
 ) -> None:
-    """Print every number that left a site, and every request that it refused."""
+    """Print what left a site, and what it refused."""
     from evenly.flower.clients.egress import LEFT, read_egress, sentences
 
     log = _log_of(path)

@@ -7,7 +7,7 @@
 - `ranking`, `ranking_work`: models that are trained by ranking their edges.
 
 >>> sorted(SAMPLINGS), list(PREPARES)
-(['fraction', 'full', 'parity', 'uniform', 'weighted'], ['reweigh'])
+(['fraction', 'full', 'parity', 'poisson', 'uniform', 'weighted'], ['reweigh'])
 """
 
 from evenly.parts.sampling import SAMPLINGS, Fraction, Full, Parity, Poisson, Uniform, Weighted

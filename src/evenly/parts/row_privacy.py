@@ -244,10 +244,10 @@ class NoisedReweigh:
     """`Reweigh` from counts of groups and labels that are noised once, before the first round.
 
     Example:
-        >>> y, group = np.array([1, 1, 1, 0]), np.array([0, 0, 1, 1])
+        >>> y, group = np.array([1, 1, 0, 1, 0]), np.array([0, 0, 0, 1, 1])
         >>> exact = NoisedReweigh(reweigh=Reweigh(), noise=0.0)
-        >>> exact.from_counts(exact.counts(y, group, (2, 2))).tolist()
-        [[0.5, 0.75], [0.5, 1.5]]
+        >>> exact.from_counts(exact.counts(y, group, (2, 2))).round(2).tolist()
+        [[1.2, 0.9], [0.8, 1.2]]
     """
 
     reweigh: Reweigh = static()
