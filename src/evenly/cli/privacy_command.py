@@ -23,8 +23,9 @@ def privacy(
         float | None, typer.Option(help="Probability of failure. By default at most 1e-5.")
     ] = None,
 ) -> None:
-    """Print the noise that differential privacy for clients needs, and what may be claimed, before
-    training.
+    """Print what privacy for clients costs, before training.
+
+    Prints the noise that differential privacy needs, and what may be claimed.
     """
     from rich.console import Console
 
