@@ -42,7 +42,7 @@ from evenly.data.partition import numbered
 from evenly.data.splits import SPLITS, Ragged
 from evenly.datasets import synthetic_crowd
 from evenly.models import MLP, Softmax
-from evenly.simulate import program, simulate
+from evenly.simulate import program_cache, simulate
 from evenly.simulate.run import Progress
 from evenly.types import Task
 
@@ -139,7 +139,7 @@ def mapped(point: Point, folder: Path) -> Federation:
 
 def measure(point: Point, folder: Path | None = None) -> dict[str, Any]:
     """Measure one point here."""
-    program.record_compile_times()
+    program_cache.record_compile_times()
     with watched() as memory:
         began, compiling = time.perf_counter(), time.monotonic()
         federation = mapped(point, folder) if folder and point.mapped else drawn(point)
@@ -168,7 +168,7 @@ def measure(point: Point, folder: Path | None = None) -> dict[str, Any]:
         "timed": len(timed.seconds),
         "making_seconds": round(made, 2),
         "first_block_seconds": round(timed.first, 2),
-        "compile_seconds": round(program.compile_seconds(compiling), 2),
+        "compile_seconds": round(program_cache.compile_seconds(compiling), 2),
         "raw_megabytes": round(raw / MB, 1),
         "ready_megabytes": round(ready),
         "peak_megabytes": round(machine.peak_megabytes()),

@@ -35,7 +35,7 @@ from evenly.data.federation import Shard
 from evenly.datasets.files import MissingData
 from evenly.models.linear import flat
 from evenly.records import record, static
-from evenly.simulate import advance, program, simulate
+from evenly.simulate import advance, program_cache, simulate
 from evenly.simulate.measuring import device_data
 from evenly.simulate.schedule import Blocks, Planner, block_rounds
 from evenly.types import Algorithm, Seeds, Task, Tree
@@ -189,7 +189,7 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     task, algorithms = case.workload.task(federation), case.workload.algorithms(case.runs)
     recorder, begun = Recorder(), time.monotonic()
     simulate(task, federation, algorithms, case.rounds, advance=recorder, stream=False)
-    compiling = program.compile_seconds(begun)
+    compiling = program_cache.compile_seconds(begun)
     small = recorder.calls[0][0].fused
     spent = least(
         repeats,
@@ -263,7 +263,7 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="where to keep the results")
     given = parser.parse_args()
-    program.record_compile_times()
+    program_cache.record_compile_times()
     found: dict[str, Any] = {}
     for case in cases(given.only.split(","), given.quick):
         try:

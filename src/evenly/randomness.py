@@ -10,6 +10,36 @@ import jax
 import numpy as np
 from scipy.special import betainc
 
+from evenly.records import record, static
+
+
+@record
+class Seeds:
+    """Independent seeds of a run.
+
+    Args:
+        data: Seed of the split into training, validation and test rows, where the data are
+            generated or partitioned.
+        model: Seed of the initial model.
+        cohort: Seed of client sampling and dropout.
+        batches: Seed of the order of batches.
+
+    Example:
+        >>> Seeds.all(3).cohort, Seeds(batches=1).cohort
+        (3, 0)
+    """
+
+    data: int = static(default=0)
+    model: int = static(default=0)
+    cohort: int = static(default=0)
+    batches: int = static(default=0)
+
+    @staticmethod
+    def all(seed: int) -> "Seeds":
+        """The same seed four times."""
+        return Seeds(data=seed, model=seed, cohort=seed, batches=seed)
+
+
 # Counter-based random draws on the host.
 #
 # Every draw is keyed by (seed, purpose, round, client) and does not depend on earlier draws. Runs

@@ -10,6 +10,9 @@ these sums and its own numbers, and the server divides the sum of the vectors an
     change, public = step(rule, public, summed, total)
     memory = summed.memory
 
+With differential privacy for clients, a `Guard` bounds what each client adds to the sums and adds
+noise to them (`evenly.privacy.gate`); the division is then by a released number, too.
+
 The functions know neither loops nor messages. The simulator compiles them, with runs as an
 additional axis; `evenly.flower` calls them on replies. It knows who counts before it sums, so that
 it sums with `Summed.coefficients` and needs no division. Clients that did not return are masked, so
@@ -26,7 +29,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenly.types import Array, Own, Rule, Signals, Totals, Tree, Weighed
+from evenly.privacy import gate
+from evenly.privacy.gate import Guard
+from evenly.types import Array, Bounds, Own, Rule, Signals, Totals, Tree, Weighed
 
 
 class Memory(NamedTuple):
@@ -54,6 +59,7 @@ class Summed(NamedTuple):
     coefficients: Array  # [K] or [K, models] weight / norm; 0 where an update did not count
     sums: tuple[Tree, ...]
     memory: Tree  # [K, ...]
+    gate: Tree = ()  # GateState for the next round
 
 
 def form_of_own(groups: int, labels: int) -> Own:
@@ -77,43 +83,62 @@ def recall(rule: Rule, public: Tree, signals: Signals, memory: Memory) -> Signal
     return signals._replace(memory=value)
 
 
-def weigh(rule: Rule, public: Tree, signals: Signals) -> Weighing:
+def weigh(rule: Rule, public: Tree, signals: Signals, guard: Guard | None = None) -> Weighing:
     """The weights of the clients that returned.
 
-    Where the rule divides by the sum of the weights, they are scaled to sum to 1.
+    Where the rule divides by the sum of the weights, they are scaled to sum to 1. With a guard they
+    are multiples of an average client's weight, and the sums are noised.
     """
     if "square_norm" in rule.needs:  # no client has trained yet
         signals = signals._replace(square_norm=jnp.zeros(jnp.shape(signals.returned)))
+    if guard is not None:
+        signals = _tame(guard, signals)
     if rule.whole_cohort:
         sums, weighed = (), rule.weigh_cohort(public, signals)
     else:
-        sums = contributions(rule, public, signals)
+        sums = contributions(rule, public, signals, guard)
         weighed = _each(lambda own: rule.weigh(public, own, sums), signals)
     if jax.tree.structure(weighed.memory) != jax.tree.structure(signals.memory):
         raise TypeError(
             f"{type(rule).__name__}: the memory that a rule returns with a weight must have the"
             " form that `remember` gives it at first."
         )
-    weight = _masked(_factors(weighed, signals.returned), signals.returned)
-    if divides_by_weights(rule):
+    if guard is None:
+        weight = _masked(_factors(weighed, signals.returned), signals.returned)
+    else:
+        cut = jax.vmap(lambda one: gate.cut_weight(guard, one))
+        weight = _masked(cut(weighed._replace(averages=(), extras=(), memory=())), signals.returned)
+    if divides_by_weights(rule) and guard is None:
         weight = weight / _not_zero(weight.sum(0))
     return Weighing(weight, sums, weighed.averages, weighed.extras, weighed.memory)
 
 
-def contributions(rule: Rule, public: Tree, signals: Signals) -> tuple[Tree, ...]:
+def contributions(
+    rule: Rule, public: Tree, signals: Signals, guard: Guard | None = None
+) -> tuple[Tree, ...]:
     """The sums over the cohort that the rule asks for before training."""
     sums: tuple[Tree, ...] = ()
-    for _ in range(rule.stages):
+    release = None if guard is None else _Release(guard, rule, guard.bounds(rule, public))
+    for stage in range(rule.stages):
         parts = _each(lambda own, before=sums: rule.contribute(public, own, before), signals)
-        sums = (*sums, _sum(parts, signals.returned))
+        if release is None:
+            now = _sum(parts, signals.returned)
+        else:
+            bound = release.bounds.contributions[stage]
+            now = release.of(stage, parts, bound, signals.returned)
+        sums = (*sums, now)
     return sums
 
 
-def sum_up(rule: Rule, public: Tree, weighing: Weighing, signals: Signals) -> Summed:
+def sum_up(
+    rule: Rule, public: Tree, weighing: Weighing, signals: Signals, guard: Guard | None = None
+) -> Summed:
     """Sum everything but the vectors, over the clients whose update counts (`signals.returned`).
 
     Numbers that depend on the length of a vector are computed now that it is known.
     """
+    if guard is not None:
+        return _sum_up_guarded(rule, public, weighing, signals, guard)
     averages, extras = weighing.averages, weighing.extras
     if "square_norm" in rule.needs and not rule.whole_cohort:
         after = _each(lambda own: rule.weigh(public, own, weighing.sums), signals)
@@ -129,6 +154,74 @@ def sum_up(rule: Rule, public: Tree, weighing: Weighing, signals: Signals) -> Su
     totals = Totals(None, total, jax.tree.map(average, averages), _sum(extras, signals.returned))
     norm = jnp.asarray(rule.norm(public, totals))
     return Summed(totals, norm, weight / _not_zero(norm), weighing.sums, weighing.memory)
+
+
+def _sum_up_guarded(
+    rule: Rule, public: Tree, weighing: Weighing, signals: Signals, guard: Guard
+) -> Summed:
+    """The same with bounds and noise. `signals.square_norm` holds the lengths before clipping."""
+    release, settings = _Release(guard, rule, guard.bounds(rule, public)), guard.gate
+    short = jnp.sqrt(signals.square_norm) <= guard.state.clip
+    signals = _tame(guard, signals)
+    averages, extras = weighing.averages, weighing.extras
+    if "square_norm" in rule.needs:
+        after = _each(lambda own: rule.weigh(public, own, weighing.sums), signals)
+        averages, extras = after.averages, after.extras
+    returned, weight = signals.returned, _masked(weighing.weight, signals.returned)
+    total = release.weights(weight)
+    times = jax.tree.map(lambda values: _fit(weight, values) * values, averages)
+    summed = release.of(gate.AVERAGES, times, release.bounds.averages, returned)
+    bit = jnp.where(returned, short - 0.5, 0.0).sum()
+    if settings.adapts:
+        bit = gate.add_noise(guard, release.bounds, gate.UNCLIPPED, bit, 0.5)
+    totals = Totals(
+        None, total, jax.tree.map(lambda leaf: leaf / total, summed),
+        release.of(gate.EXTRAS, extras, release.bounds.extras, returned),
+    )  # fmt: skip
+    norm = total
+    if not divides_by_weights(rule):
+        # weights are multiples of an average client's, and the rule's norm is not
+        scale = jnp.exp(guard.state.log_scale)
+        least = gate.least_weight(guard, weight) * release.bounds.typical
+        norm = rule.norm(public, totals._replace(weight=total * scale))
+        norm = jnp.maximum(norm, least) / scale
+    state = gate.advance(guard, total, bit)
+    return Summed(totals, norm, weight / norm, weighing.sums, weighing.memory, state)
+
+
+class _Release(NamedTuple):
+    """Releases the sums of a rule through a gate."""
+
+    guard: Guard
+    rule: Rule
+    bounds: Bounds
+
+    def of(self, block: int, parts: Tree, of: Tree, returned: Array) -> Tree:
+        """The noised sum over the cohort of what each client adds, shortened to its bounds."""
+        if not jax.tree.leaves(parts) and not jax.tree.leaves(of):
+            return parts
+        short = jax.vmap(lambda own: gate.shorten_each(own, of, self.rule))(parts)
+        return gate.add_noise(self.guard, self.bounds, block, _sum(short, returned), of)
+
+    def weights(self, weight: Array) -> Array:
+        """The noised sum of the weights, or the expected one where all are equal."""
+        settings = self.guard.gate
+        if settings.equal:
+            return jnp.broadcast_to(settings.cohort, weight.shape[1:])
+        total = weight.sum(0)
+        total = gate.add_noise(self.guard, self.bounds, gate.WEIGHT, total, settings.weight)
+        return jnp.maximum(total, gate.least_weight(self.guard, weight))
+
+
+def noised(rule: Rule, public: Tree, total: Tree, guard: Guard) -> Tree:
+    """The sum of weight times vector with its noise."""
+    bound = guard.gate.weight * guard.state.clip
+    return gate.add_noise(guard, guard.bounds(rule, public), gate.VECTOR, total, bound)
+
+
+def _tame(guard: Guard, signals: Signals) -> Signals:
+    tamed = _each(lambda own: gate.tame(guard, own), signals)
+    return signals._replace(**tamed._asdict())
 
 
 def step(rule: Rule, public: Tree, summed: Summed, total: Tree) -> tuple[Tree, Tree]:

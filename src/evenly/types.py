@@ -30,12 +30,14 @@ import numpy as np
 from evenly.data.federation import Census, Federation, Shard
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import Ragged
+from evenly.limits import Bounds, Limits
+from evenly.randomness import Seeds
 from evenly.records import leaf, record, static
 
 __all__ = [
-    "Algorithm", "Attribute", "Census", "Federation", "Network", "Own", "Prepare", "Ragged",
-    "ReportingRule", "RowRule", "Rule", "Seeds", "Select", "Server", "Shard", "Signals", "Task",
-    "Totals", "Trace", "Tree", "Weighed", "Work", "leaf", "record", "static",
+    "Algorithm", "Attribute", "Bounds", "Census", "Federation", "Limits", "Network", "Own",
+    "Prepare", "Ragged", "ReportingRule", "RowRule", "Rule", "Seeds", "Select", "Server", "Shard",
+    "Signals", "Task", "Totals", "Trace", "Tree", "Weighed", "Work", "leaf", "record", "static",
 ]  # fmt: skip
 
 Tree = Any
@@ -346,6 +348,14 @@ class Rule(Protocol):
         """Change of the model, and the next public numbers. By default the mean of the vectors."""
         return totals.mean, public
 
+    def bounds(self, public: Tree, limits: Limits) -> Bounds:
+        """How much one client can add to the sums, for differential privacy.
+
+        The gate enforces the bounds, so that wrong ones cost accuracy and not privacy. By default
+        clients add nothing but their vector and weight.
+        """
+        return Bounds(typical=limits.rows / limits.weight if self.counts_sizes else 1.0)
+
     # Rules with several models, of which each client uses one. The weight of a client is then
     # [models], and so is the leading axis of `Totals.mean`. `Own.choice` is the client's model.
 
@@ -570,33 +580,6 @@ class Algorithm:
         return self.rule.needs | self.select.needs
 
 
-@record
-class Seeds:
-    """Independent seeds of a run.
-
-    Args:
-        data: Seed of the split into training, validation and test rows, where the data are
-            generated or partitioned.
-        model: Seed of the initial model.
-        cohort: Seed of client sampling and dropout.
-        batches: Seed of the order of batches.
-
-    Example:
-        >>> Seeds.all(3).cohort, Seeds(batches=1).cohort
-        (3, 0)
-    """
-
-    data: int = static(default=0)
-    model: int = static(default=0)
-    cohort: int = static(default=0)
-    batches: int = static(default=0)
-
-    @staticmethod
-    def all(seed: int) -> "Seeds":
-        """The same seed four times."""
-        return Seeds(data=seed, model=seed, cohort=seed, batches=seed)
-
-
 NO_CHOICE = np.zeros((0, 0), np.int32)
 
 
@@ -633,6 +616,10 @@ class Trace(NamedTuple):
     choice: np.ndarray = NO_CHOICE
     # int32 numbers of the evaluated clients in tables, losses and choice; None means all
     panel: np.ndarray | None = None
+    # With differential privacy for clients: float32 [rounds] the longest vector that counted
+    clip: np.ndarray | None = None
+    # int8 [rounds, K] what was cut to its bound: 1 the vector, 2 the weight, 3 both
+    cut: np.ndarray | None = None
     # The fields below are not stored in folders of results.
     method: str = ""  # label of the algorithm
     clients: tuple[str, ...] = ()  # names of the evaluated clients

@@ -99,7 +99,7 @@ def test_validation_rows_are_missed_only_where_they_are_looked_at(tiny: Federati
 
 def test_models_that_train_apart_begin_apart_and_the_first_is_the_usual_one():
     usual, several, together = (
-        run.initial_model(TASK, algorithms(text)[0].rule, Seeds(model=4))
+        choosing.initial_model(TASK, algorithms(text)[0].rule, Seeds(model=4))
         for text in ("fedavg", "ifca(groups=3)", "e2fl(groups=3)")
     )
     for one, three, shared in zip(*map(jax.tree.leaves, (usual, several, together)), strict=True):

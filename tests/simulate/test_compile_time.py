@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from evenly.experiment import folder
-from evenly.simulate import program
+from evenly.simulate import program_cache
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -28,19 +28,19 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 def test_seconds_in_which_something_was_compiled(
     monkeypatch: pytest.MonkeyPatch, told: list[tuple[float, float]], expected: float
 ):
-    monkeypatch.setattr(program, "_spans", [])
+    monkeypatch.setattr(program_cache, "_spans", [])
     for end, seconds in told:
-        monkeypatch.setattr(program.time, "monotonic", lambda end=end: end)
-        program._note(COMPILED, seconds)
-        program._note("/jax/something/else", 100.0)
-    assert program.compile_seconds(since=5.0) == expected
+        monkeypatch.setattr(program_cache.time, "monotonic", lambda end=end: end)
+        program_cache._note(COMPILED, seconds)
+        program_cache._note("/jax/something/else", 100.0)
+    assert program_cache.compile_seconds(since=5.0) == expected
 
 
 def test_jax_tells(monkeypatch: pytest.MonkeyPatch):
-    program.record_compile_times()
+    program_cache.record_compile_times()
     began = time.monotonic()
     jax.jit(lambda x: x * 5 - began)(1.0)
-    assert 0 < program.compile_seconds(began) < time.monotonic() - began + 0.01
+    assert 0 < program_cache.compile_seconds(began) < time.monotonic() - began + 0.01
 
 
 def test_the_record_adds_it_up(tmp_path: Path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from evenly.simulate import program
+from evenly.simulate import program_cache
 
 NAMES = (
     "jax_compilation_cache_dir",
@@ -22,26 +22,26 @@ NAMES = (
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A user's cache folder, and JAX without settings of its own."""
     before = {name: jax.config.values[name] for name in NAMES}
-    monkeypatch.setattr(program, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(program_cache, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.delenv("EVENLY_COMPILED")
     monkeypatch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
     jax.config.update("jax_compilation_cache_dir", None)
     yield tmp_path / "cache"
     for name, value in before.items():
         jax.config.update(name, value)
-    program.compilation_cache.reset_cache()
+    program_cache.compilation_cache.reset_cache()
 
 
 def chosen() -> str | None:
-    program.enable_cache.__wrapped__()
+    program_cache.enable_cache.__wrapped__()
     return jax.config.values["jax_compilation_cache_dir"]
 
 
 def test_programs_are_kept_in_a_folder_for_this_kind_of_machine(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(program, "LEAST_SECONDS", 0.0)
-    place = program.cache_path()
+    monkeypatch.setattr(program_cache, "LEAST_SECONDS", 0.0)
+    place = program_cache.cache_path()
     assert chosen() == str(place)
     assert place.parent == home / "compiled"
     jax.jit(lambda x: x * 3 + 1)(2.0)
@@ -49,10 +49,10 @@ def test_programs_are_kept_in_a_folder_for_this_kind_of_machine(
 
 
 def test_another_version_has_another_folder(home: Path, monkeypatch: pytest.MonkeyPatch):
-    here = program.cache_path()
-    assert here == program.cache_path()
-    monkeypatch.setattr(program.metadata, "version", lambda _: "another")
-    assert program.cache_path() != here
+    here = program_cache.cache_path()
+    assert here == program_cache.cache_path()
+    monkeypatch.setattr(program_cache.metadata, "version", lambda _: "another")
+    assert program_cache.cache_path() != here
 
 
 @pytest.mark.parametrize("word", ["off", "0", "No"])
@@ -88,16 +88,16 @@ def test_the_oldest_go_first(tmp_path: Path):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes(10))
         os.utime(path, (1000 - age, 1000 - age))
-    program.shrink_cache(tmp_path, 25)
+    program_cache.shrink_cache(tmp_path, 25)
     assert sorted(path.name for path in (tmp_path / "kind").iterdir()) == ["middle", "newest"]
-    program.shrink_cache(tmp_path / "missing", 0)
+    program_cache.shrink_cache(tmp_path / "missing", 0)
 
 
 def test_files_of_just_the_size_stay(tmp_path: Path):
     for age in range(3):
         (tmp_path / str(age)).write_bytes(bytes(10))
         os.utime(tmp_path / str(age), (1000 - age, 1000 - age))
-    program.shrink_cache(tmp_path, 20)
+    program_cache.shrink_cache(tmp_path, 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
 
 
@@ -105,12 +105,14 @@ def test_half_a_gigabyte_is_kept_where_the_folder_can_be_used(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ):
     tidied, asked = [], []
-    monkeypatch.setattr(program, "shrink_cache", lambda place, most: tidied.append((place, most)))
-    monkeypatch.setattr(program.os, "access", lambda place, mode: bool(asked.append(mode)))
+    monkeypatch.setattr(
+        program_cache, "shrink_cache", lambda place, most: tidied.append((place, most))
+    )
+    monkeypatch.setattr(program_cache.os, "access", lambda place, mode: bool(asked.append(mode)))
     assert chosen() is None, "a folder that cannot be written"
     assert asked == [os.W_OK | os.X_OK]
-    monkeypatch.setattr(program.os, "access", lambda place, mode: True)
-    assert chosen() == str(program.cache_path())
+    monkeypatch.setattr(program_cache.os, "access", lambda place, mode: True)
+    assert chosen() == str(program_cache.cache_path())
     assert tidied == [(home / "compiled", 536_870_912)]
 
 
@@ -118,9 +120,9 @@ def test_a_folder_is_named_after_what_the_processor_can_do(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     info = tmp_path / "cpuinfo"
-    monkeypatch.setattr(program, "Path", lambda _: info)
-    monkeypatch.setattr(program.platform, "processor", lambda: "some")
-    without = program.cache_path()
+    monkeypatch.setattr(program_cache, "Path", lambda _: info)
+    monkeypatch.setattr(program_cache.platform, "processor", lambda: "some")
+    without = program_cache.cache_path()
     names = []
     for text in (
         "speed : 1\nflags : avx\n",
@@ -131,9 +133,9 @@ def test_a_folder_is_named_after_what_the_processor_can_do(
         "",
     ):
         info.write_text(text)
-        names.append(program.cache_path())
+        names.append(program_cache.cache_path())
     assert names[0] == names[1], "its speed of the moment does not matter"
     assert len({without, *names}) == 6
-    monkeypatch.setattr(program.platform, "processor", lambda: "another")
+    monkeypatch.setattr(program_cache.platform, "processor", lambda: "another")
     info.unlink()
-    assert program.cache_path() != without
+    assert program_cache.cache_path() != without

@@ -40,7 +40,7 @@ from evenly.data.federation import Census
 from evenly.data.sides import sides
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, require, static
-from evenly.types import Array, Own, Rule, Totals, Tree, Weighed
+from evenly.types import Array, Bounds, Limits, Own, Rule, Totals, Tree, Weighed
 
 METRICS = ("eod", "spd", "accuracy")
 
@@ -155,6 +155,18 @@ class FairFed(Rule):
     def report(self, public: SideRates) -> dict[str, Array]:
         return {"fallbacks": public.fallbacks}
 
+    def bounds(self, public: SideRates, limits: Limits) -> Bounds:
+        counted = RateCounts(*[limits.rows] * len(RateCounts._fields))
+        gap = (2.0, 1.0)  # differences of rates differ by at most 2
+        size = limits.rows if self.counts_sizes else 1.0
+        if self.form == "exponential":
+            stages = (counted, gap)[: self.stages]
+            return Bounds(
+                limits.rows / limits.weight if self.counts_sizes else 1.0, stages, (), 1.0
+            )
+        typical = 1 / limits.clients
+        return Bounds(typical, (counted, gap, (limits.weight * typical, size)), extras=1.0)
+
     def _counts(self, public: SideRates, own: Own) -> RateCounts:
         table = own.table if self.measured_on == "train" else own.valid_table
         return counts(self.metric, jnp.asarray(table, public.sides.dtype), public)
@@ -201,13 +213,13 @@ def counts(metric: str, table: Array, public: SideRates) -> RateCounts:
 
 def difference(counted: RateCounts) -> tuple[Array, Array]:
     """The rate of the unprivileged minus that of the privileged, and whether both exist."""
-    # counts that were cut may be below 1
-    rate = counted.hits / jnp.where(counted.rows > 0, counted.rows, 1.0)
+    # counts that were cut may be below 1, and noised ones anything
+    rate = jnp.clip(counted.hits / jnp.where(counted.rows > 0, counted.rows, 1.0), 0.0, 1.0)
     return rate[0] - rate[1], (counted.rows > 0).all()
 
 
 def accuracy(counted: RateCounts) -> Array:
-    return counted.correct / jnp.where(counted.all > 0, counted.all, 1.0)
+    return jnp.clip(counted.correct / jnp.where(counted.all > 0, counted.all, 1.0), 0.0, 1.0)
 
 
 def _mean(gaps: tuple[Array, Array]) -> Array:

@@ -14,6 +14,8 @@ that returned. Counts are not shares: at alpha = 0.01 and thousands of rows the 
 practically all the weight.
 """
 
+import jax.numpy as jnp
+
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.fedcvg_ratio import METHOD as FEDCVG_RATIO
 from evenly.algorithms.method import Method
@@ -22,7 +24,7 @@ from evenly.data.federation import Census
 from evenly.data.sides import sides
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, static
-from evenly.types import Own, Rule, Tree, Weighed
+from evenly.types import Bounds, Limits, Own, Rule, Tree, Weighed
 
 
 @record
@@ -53,6 +55,11 @@ class FedCvg(Rule):
 
     def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
         return Weighed(self.size(own), exponent=self.alpha * own.unprivileged)
+
+    def bounds(self, public: Tree, limits: Limits) -> Bounds:
+        rows = limits.rows / limits.weight
+        # of an average client, half of the rows
+        return Bounds((rows if self.counts_sizes else 1.0) * jnp.exp(self.alpha * rows / 2))
 
 
 METHOD = Method(

@@ -34,7 +34,7 @@ from evenly.data.sides import sides
 from evenly.parts.optimisers import Blend, BlendingServer
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, static
-from evenly.types import Array, Own, Rule, Totals, Tree, Weighed
+from evenly.types import Array, Bounds, Limits, Own, Rule, Totals, Tree, Weighed
 
 LEAST, MOST = 0.5, 2.0  # what a client's size may be multiplied by
 
@@ -122,6 +122,10 @@ class FedCvgRatio(Rule):
 
     def step(self, public: Array, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Array]:
         return totals.mean if self.renormalise else Blend(totals.weight, totals.mean), public
+
+    def bounds(self, public: Array, limits: Limits) -> Bounds:
+        scored = MOST * (limits.rows if self.counts_sizes else 1.0)
+        return Bounds(1 / limits.cohort, ((limits.rows, limits.rows), scored))
 
     def _scored(self, own: Own, everyone: tuple[Array, Array]) -> Array:
         """n_k s_k, or s_k where sizes do not count; 0 for a client without rows."""

@@ -35,7 +35,7 @@ from evenly.data.federation import Census
 from evenly.data.sides import sides
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, static
-from evenly.types import Array, Own, Rule, Totals, Tree, Weighed
+from evenly.types import Array, Bounds, Limits, Own, Rule, Totals, Tree, Weighed
 
 
 class Balance(NamedTuple):
@@ -93,6 +93,10 @@ class FedFB(Rule):
         move = self.alpha / jnp.sqrt(rounds) * f * size.sum() / size
         moved = jnp.clip(public.unfavourable + move * jnp.array([-1.0, 1.0]), 0.0, 2.0)
         return totals.mean, public._replace(unfavourable=moved, rounds=rounds)
+
+    def bounds(self, public: Balance, limits: Limits) -> Bounds:
+        typical = limits.rows / limits.weight if self.counts_sizes else 1.0
+        return Bounds(typical, extras=(limits.rows, limits.rows * limits.loss))
 
 
 def _by_side(public: Balance, cells: Array) -> Array:

@@ -14,7 +14,7 @@ from evenly.algorithms.method import Method
 from evenly.algorithms.weights import WEIGHTS
 from evenly.parts.work import FullGradient
 from evenly.records import leaf, record, static
-from evenly.types import Array, Own, Rule, Totals, Tree, Weighed
+from evenly.types import Array, Bounds, Limits, Own, Rule, Totals, Tree, Weighed
 
 
 @record
@@ -55,6 +55,11 @@ class FedSGD(Rule):
 
     def norm(self, public: Tree, totals: Totals) -> Array:
         return totals.extras
+
+    def bounds(self, public: Tree, limits: Limits) -> Bounds:
+        if not self.counts_sizes:
+            return Bounds(extras=1.0)
+        return Bounds(limits.rows / limits.weight, extras=limits.rows)
 
 
 METHOD = Method(

@@ -32,7 +32,7 @@ from evenly.algorithms.method import Method
 from evenly.algorithms.weights import WEIGHTS
 from evenly.data.federation import Census
 from evenly.records import leaf, record, require, static
-from evenly.types import Array, Own, Rule, Signals, Totals, Tree, Weighed
+from evenly.types import Array, Bounds, Limits, Own, Rule, Signals, Totals, Tree, Weighed
 
 FAMILIES = ("gini", "arithmetic", "harmonic", "geometric")
 EQUAL = 1e-5  # neighbouring losses that differ by at most this share of the larger are ties
@@ -120,7 +120,7 @@ class PFedAvg(Rule):
         return (self._bin(public, own) == jnp.arange(self.bins)) * 1.0
 
     def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
-        (histogram,), at = sums, self._bin(public, own)
+        histogram, at = jnp.maximum(sums[0], 0.0), self._bin(public, own)  # noise may be negative
         below = jnp.where(jnp.arange(self.bins) < at, histogram, 0.0).sum()
         inside, count = jnp.maximum(histogram[at], 1.0), histogram.sum()
         mean = (self._up_to(below + inside, count) - self._up_to(below, count)) / inside
@@ -146,9 +146,14 @@ class PFedAvg(Rule):
     def step(self, public: Tree, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Tree]:
         return totals.mean, self._next_edges(public, sums[0]) if self.bins else public
 
+    def bounds(self, public: Tree, limits: Limits) -> Bounds:
+        rank_mean = self._up_to(limits.cohort, limits.cohort) / limits.cohort
+        size = limits.rows / limits.weight if self.counts_sizes else 1.0
+        return Bounds(rank_mean * size, (1.0,))
+
     def _next_edges(self, edges: Array, histogram: Array) -> Array:
         """Edges for the next round: half of them evenly spaced, half at quantiles of this round."""
-        half = (self.bins - 1) // 2
+        half, histogram = (self.bins - 1) // 2, jnp.maximum(histogram, 0.0)
         even = jnp.linspace(*RANGES[self.sort_key], half + 2)[1:-1]
         reached = jnp.cumsum(histogram)[:-1] / jnp.maximum(histogram.sum(), 1.0)
         shares = jnp.linspace(0, 1, self.bins - half + 1)[1:-1]

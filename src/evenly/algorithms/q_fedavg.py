@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from evenly import trees
 from evenly.algorithms.method import Method
 from evenly.records import leaf, record, require, static
-from evenly.types import Own, Rule, Select, Totals, Tree, Weighed
+from evenly.types import Bounds, Limits, Own, Rule, Select, Totals, Tree, Weighed
 
 SMALLEST_LOSS = 1e-10
 
@@ -63,10 +63,16 @@ class QFedAvg(Rule):
         return Weighed(1.0, exponent=self.q * jnp.log(F), averages=own.square_norm / F)
 
     def step(self, public: Tree, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Tree]:
-        L, curvature = self.lipschitz, self.q * totals.averages  # q sum a_k ||v_k||^2 / F_k
+        # q sum a_k ||v_k||^2 / F_k, which noise may bring below 0
+        L, curvature = self.lipschitz, self.q * jnp.maximum(totals.averages, 0.0)
         # h_k has ||d_k||^2 = L^2 ||v_k||^2 when updates are scaled, else ||v_k||^2.
         damping = 1.0 + L * curvature if self.scale_update else L + curvature
         return trees.scale(totals.mean, 1.0 / damping), public
+
+    def bounds(self, public: Tree, limits: Limits) -> Bounds:
+        # a loss far below that of guessing would allow any damping; what exceeds this is cut
+        damping = limits.weight * limits.clip**2 / limits.guess
+        return Bounds(limits.guess**self.q, averages=damping)
 
 
 def lipschitz_from_rate(settings: dict[str, Any], select: Select) -> dict[str, Any]:

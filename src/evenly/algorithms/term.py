@@ -24,7 +24,7 @@ from evenly.algorithms.weights import WEIGHTS
 from evenly.data.federation import Census
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, require, static
-from evenly.types import Array, Own, Rule, Select, Signals, Totals, Tree, Weighed
+from evenly.types import Array, Bounds, Limits, Own, Rule, Select, Signals, Totals, Tree, Weighed
 
 
 @record
@@ -80,6 +80,10 @@ class Term(Rule):
 
     def step(self, public: Array, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Array]:
         return totals.mean, public if self.form == "normalised" else self._estimate(public, totals)
+
+    def bounds(self, public: Array, limits: Limits) -> Bounds:
+        size = limits.rows / limits.weight if self.counts_sizes else 1.0
+        return Bounds(size * jnp.exp(self.alpha * limits.guess))
 
     def _estimate(self, public: Array, totals: Totals) -> Array:
         """z: half of the last estimate, and half of the mean of this round."""

@@ -1,5 +1,6 @@
 """Run plans and studies: in memory, or into a folder that can be resumed, with progress."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -85,9 +86,9 @@ def run_plan(
     if folder is None:
         return _in_memory(plan, about, options)
     with options.working(folder):
-        first = _checked(plan)
+        plan, first = _checked(plan)
         store = Store(folder, plan, force=options.force)
-        begin(folder, about)
+        begin(folder, dataclasses.replace(about, privacy=plan.privacy))
         if options.announce:
             options.announce({"": plan}, folder, first)
         with (
@@ -105,7 +106,7 @@ def run_plan(
 
 
 def _in_memory(plan: Plan, about: RunRecord, options: ExecutionSettings) -> Results:
-    first = _checked(plan)
+    plan, first = _checked(plan)
     with options.arguments(_words(plan), None) as arguments:
         comparison = execute(plan, first=first, **arguments)
     facts = {"command": about.command, "title": about.title, "notes": about.notes}
@@ -114,13 +115,16 @@ def _in_memory(plan: Plan, about: RunRecord, options: ExecutionSettings) -> Resu
     return Results(comparison, plan=plan, paper=paper)
 
 
-def _checked(plan: Plan) -> SeedSetting:
-    """Data and model of the first seed. Mistakes are reported before anything is written."""
+def _checked(plan: Plan) -> tuple[Plan, SeedSetting]:
+    """The plan with the noise of private methods, and data and model of the first seed. Mistakes
+    are reported before anything is written.
+    """
     first = setting_of(plan, plan.seeds[0])
+    plan = plan.calibrated(first.federation.clients)
     check_task(first.task, first.federation)
     refuse_unfit(plan, first)
     refuse_large_models(plan, first)
-    return first
+    return plan, first
 
 
 def _words(plan: Plan) -> str:

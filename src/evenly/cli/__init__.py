@@ -17,6 +17,7 @@ from evenly.cli.catalogue_commands import cite, describe, list_all
 from evenly.cli.data_commands import app as data_app
 from evenly.cli.experiment_commands import compare, reproduce, resume, run
 from evenly.cli.flower_commands import app as flower_app
+from evenly.cli.privacy_command import privacy
 from evenly.cli.result_commands import diff, export, report, watch
 from evenly.cli.terminal import Commands
 from evenly.cli.tuning_command import tune
@@ -29,7 +30,7 @@ app = Commands(
 for command in (compare, run, resume, report, export, diff, watch, reproduce, tune):
     app.command()(command)
 app.command("list")(list_all)
-for command in (describe, cite, audit, doctor.doctor):
+for command in (describe, cite, audit, privacy, doctor.doctor):
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")

@@ -205,7 +205,7 @@ def compile_cache() -> dict[str, Any]:
     """
     import jax
 
-    from evenly.simulate.program import enable_cache
+    from evenly.simulate.program_cache import enable_cache
 
     enable_cache()
     folder = jax.config.values["jax_compilation_cache_dir"]

@@ -1,7 +1,7 @@
 """The result of a plan: runs with their traces, their metrics, and the tidy rows of results.csv."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,6 +92,8 @@ class Comparison(NamedTuple):
     deployed: DeploymentSetup | None = None
     # with all clients, where only a panel of them was evaluated
     registered: Federation | None = None
+    # what methods with differential privacy promise, by label; see evenly.privacy.claims.facts
+    privacy: Mapping[str, Any] = {}
 
     @property
     def everyone(self) -> Federation:

@@ -473,6 +473,7 @@ def _comparison(plan: Plan, first: SeedSetting, runs: list[Run]) -> Comparison:
         sampling=plan.sampling,
         sizes=" ".join(fact.text for fact in sampling_facts(plan, first.federation)),
         assumed=tuple(plan.data.get(ASSUMED, ())),
+        privacy=plan.privacy,
     )
 
 

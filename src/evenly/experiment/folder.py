@@ -28,7 +28,7 @@ from evenly.experiment.plan import NewerError, read_fields, write_fields
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of
 from evenly.saving import Model, save
-from evenly.simulate.program import compile_seconds
+from evenly.simulate.program_cache import compile_seconds
 from evenly.types import Task, Trace
 from evenly.writing import csv_cell, write_whole
 
@@ -50,6 +50,7 @@ TRACES_FORMAT = 1  # older files have no format number
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
 ARRAYS = (
     "rounds", "tables", "losses", "central", "cohort", "weights", "excluded", "choice", "panel",
+    "clip", "cut",
 )  # fmt: skip
 
 
@@ -401,6 +402,8 @@ class RunRecord:
     device: str = ""
     date: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    # what methods with differential privacy promise, by label
+    privacy: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def read_record(folder: Path) -> RunRecord | None:

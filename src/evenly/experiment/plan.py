@@ -21,6 +21,7 @@ from evenly.notation import parse_list, parse_one, unknown
 from evenly.outside import check_kinds, fits, kinds_of, plain_json, shortened
 from evenly.parts.sampling import SAMPLINGS
 from evenly.plugins import Record
+from evenly.privacy.claims import CLIENT, facts, with_facts
 from evenly.simulate import companions
 from evenly.types import Algorithm, Select, Task
 from evenly.writing import write_whole
@@ -62,6 +63,8 @@ class Plan:
     plugins: tuple[Record, ...] = ()
     # what is stored of the model and the algorithms that were passed from Python, and the objects
     own: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # what methods with differential privacy promise, and their noise, by label
+    privacy: dict[str, Any] = dataclasses.field(default_factory=dict)
     objects: PlanObjects = dataclasses.field(default=NO_OBJECTS, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -137,7 +140,29 @@ class Plan:
                 f"Method {shortened(twice)} is listed twice. Every method of a comparison must be"
                 " different."
             )
-        return found
+        return [self._with_noise(variant) for variant in found]
+
+    def _with_noise(self, variant: Variant) -> Variant:
+        known = self.privacy.get(variant.label)
+        if known is None:
+            return variant
+        members = tuple(with_facts(member, known) for member in variant.members)
+        return variant._replace(members=members)
+
+    def calibrated(self, clients: int) -> "Plan":
+        """The plan with the noise of its methods with privacy for clients, so that a machine
+        without dp-accounting can train it.
+
+        Raises:
+            ValueError: If a method cannot be private.
+        """
+        private = {
+            variant.label: self.privacy.get(variant.label)
+            or facts(variant.members, clients, self.rounds)
+            for variant in self.variants()
+            if variant.members[0].privacy and variant.members[0].privacy.unit == CLIENT
+        }
+        return dataclasses.replace(self, privacy={**self.privacy, **private}) if private else self
 
     def _select(self) -> Select:
         part = parse_one(self.sampling, "sampling")
@@ -165,7 +190,7 @@ class Plan:
         fields = {
             name: value
             for name, value in vars(self).items()
-            if name != "objects" and (value or name not in ("plugins", "own"))
+            if name != "objects" and (value or name not in ("plugins", "own", "privacy"))
         }
         return json.dumps({"schema": SCHEMA, **fields}, indent=2, sort_keys=True)
 

@@ -27,8 +27,7 @@ from evenly.parts.work import PREPARES, LocalTraining
 from evenly.privacy.row_account import is_calibrated, privacy_part, without_privacy
 from evenly.randomness import Draws
 from evenly.records import replace, require
-from evenly.simulate.choosing import BEFORE_TRAINING, fit_to_data
-from evenly.simulate.run import initial_model
+from evenly.simulate.choosing import BEFORE_TRAINING, fit_to_data, initial_model
 from evenly.types import Algorithm, Rule, Seeds, Select, Server, Task
 
 # Numbers of clients, and their census before the first round.
@@ -215,15 +214,26 @@ def algorithm_of(given: Algorithm | Rule | str, *, uniform: bool = False) -> Alg
     """
     select: Select = Uniform(clients=EVERYBODY) if uniform else Full()
     if isinstance(given, str):
-        return _from_notation(parse(given), given, select, uniform)
+        return _refuse_private(_from_notation(parse(given), given, select, uniform))
     if isinstance(given, Algorithm):
-        return replace(given, select=select) if uniform else given
+        return _refuse_private(replace(given, select=select) if uniform else given)
     if not isinstance(given, Rule):
         raise TypeError(
             "A strategy needs a notation such as 'q-fedavg(q=1)', an Algorithm or a rule, got"
             f" {type(given).__name__}."
         )
     return _from_rule(given, select)
+
+
+def _refuse_private(algorithm: Algorithm) -> Algorithm:
+    """The algorithm, unless it asks for a privacy that deployments do not give."""
+    if algorithm.privacy is not None and algorithm.privacy.unit == "client":
+        raise ValueError(
+            f"{algorithm.label}: a deployment with Flower does not add the noise of"
+            " +dp(unit=client) yet, and would promise what it does not keep. Leave +dp out, or"
+            " simulate it with `evenly compare`."
+        )
+    return algorithm
 
 
 def _from_notation(composition: Composition, text: str, select: Select, uniform: bool) -> Algorithm:

@@ -30,12 +30,18 @@ from evenly.report.setup_sections import (
     paper_section,
     settings_section,
 )
-from evenly.report.trust_sections import hidden_section, left_out_section, privacy_section
+from evenly.report.trust_sections import (
+    hidden_section,
+    left_out_section,
+    privacy_section,
+    promise_section,
+)
 from evenly.report.values import client_split, final_values
 from evenly.writing import write_whole
 
 # The sections of the page in order, with their titles in its list of contents.
 CONTENTS = {
+    "promise": "Promise",
     "results": "Results",
     "paper": "The paper",
     "distribution": "Clients",
@@ -132,6 +138,7 @@ def build(
         *_withheld(comparison, least),
     }
     sections = {
+        "promise": promise_section(comparison),
         "results": results_section(clients, values, focus),
         "paper": paper_section([line for line in lines or [] if line.metric not in withheld]),
         **charts.sections,

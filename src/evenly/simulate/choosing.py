@@ -32,7 +32,7 @@ from evenly.simulate.layout import (
 from evenly.simulate.measuring import Counts, by_cell, count_rows, measure, zero_counts
 from evenly.simulate.schedule import Planner
 from evenly.simulate.training import Cohort
-from evenly.types import Algorithm, Array, Seeds, Server, Tree
+from evenly.types import Algorithm, Array, Rule, Seeds, Server, Task, Tree
 
 # kinds of inference that set choices before training, not by clients
 BEFORE_TRAINING = ("known", "rank-clustering")
@@ -372,3 +372,14 @@ class FixedCohort:
 
     def __call__(self, state: None, generator: np.random.Generator) -> tuple[np.ndarray, None]:
         return self._cohort, None
+
+
+def initial_model(task: Task, rule: Rule, seeds: Seeds) -> Tree:
+    """The initial model. Where clients train several models apart, as many different ones; the
+    first is the usual initial model.
+    """
+    key = jax.random.key(seeds.model)
+    if not rule.apart:
+        return task.init(key)
+    others = [jax.random.fold_in(key, q) for q in range(1, rule.groups or 0)]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(task.init(k) for k in (key, *others)))

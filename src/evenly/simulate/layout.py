@@ -20,6 +20,7 @@ from evenly.data.federation import Federation, Shard
 from evenly.models.task import skeleton
 from evenly.parts.sampling import Full
 from evenly.parts.work import LocalTraining
+from evenly.privacy.gate import ClientGate
 from evenly.round import Memory
 from evenly.types import Algorithm, Array, Prepare, Rule, Select, Server, Task, Tree, Work
 
@@ -33,6 +34,7 @@ class RuleGroup(NamedTuple):
 
     rule: Rule
     server: Server | None
+    gate: ClientGate | None = None  # where the runs are private for clients
 
 
 class RunParts(NamedTuple):
@@ -90,6 +92,7 @@ class State(NamedTuple):
     excluded: Any  # int32 [clients, runs], on the host where data are streamed
     broken: Array  # int32 [runs] first round whose coefficients were not finite, or NEVER
     choices: Tree = ()  # ModelChoices, where a run keeps several models
+    gates: tuple[Tree, ...] = ()  # GateState of each rule group; () where it has no gate
 
 
 class ClientMemories(NamedTuple):
@@ -117,6 +120,14 @@ class RoundRecord(NamedTuple):
     losses: Array  # [stops, owners, runs] sums
     # int32 [stops, clients, runs] model of each client; None: there is one model for all
     choice: Array | None
+    gated: "GateRecord | None" = None  # None: no run has a gate
+
+
+class GateRecord(NamedTuple):
+    """What the gates of the runs did; zeros in runs without one."""
+
+    clip: Array  # [rounds, runs]
+    cut: Array  # int8 [rounds, K, runs] 1: the vector was shortened, 2: the weight was cut
 
 
 class Shape(NamedTuple):
@@ -359,7 +370,7 @@ def _group_key(algorithm: Algorithm, task: Task, samplings: dict[str, str]) -> s
         return f"{work} {samplings.get(select, select)}"
     return (
         f"{work} {select} {jax.tree.structure((algorithm.rule, algorithm.server))}"
-        f" {algorithm.network!r}"
+        f" {algorithm.network!r} {algorithm.privacy and algorithm.privacy.adapts}"
     )
 
 
@@ -378,18 +389,24 @@ def _joint_samplings(algorithms: Sequence[Algorithm]) -> dict[str, str]:
     )
 
 
-def group_runs(algorithms: Sequence[Algorithm]) -> RunGroup:
+def group_runs(
+    algorithms: Sequence[Algorithm], gates: Sequence[ClientGate | None] | None = None
+) -> RunGroup:
     """Order companions into a run group: equal structures side by side, those that measure signals
     before training last.
     """
-    structures = [str(jax.tree.structure((a.rule, a.server))) for a in algorithms]
+    gates = [None] * len(algorithms) if gates is None else gates
+    structures = [
+        str(jax.tree.structure((a.rule, a.server, gate)))
+        for a, gate in zip(algorithms, gates, strict=True)
+    ]
     first = {s: i for i, s in reversed(list(enumerate(structures)))}
     measures = [bool(a.rule.needs & MEASURED_SIGNALS) for a in algorithms]
     order = sorted(
         range(len(algorithms)),
         key=lambda i: (measures[first[structures[i]]], first[structures[i]], i),
     )
-    ordered = [algorithms[i] for i in order]
+    ordered, gated = [algorithms[i] for i in order], [gates[i] for i in order]
     starts = [
         at for at, i in enumerate(order) if at == 0 or structures[i] != structures[order[at - 1]]
     ]
@@ -399,7 +416,14 @@ def group_runs(algorithms: Sequence[Algorithm]) -> RunGroup:
     parts = RunParts(
         work=_stack(_simplify([a.work for a in ordered])),
         rules=tuple(
-            RuleGroup(*_stack([(a.rule, a.server) for a in ordered[bounds[b] : bounds[b + 1]]]))
+            RuleGroup(
+                *_stack(
+                    [
+                        (ordered[i].rule, ordered[i].server, gated[i])
+                        for i in range(bounds[b], bounds[b + 1])
+                    ]
+                )
+            )
             for b in range(len(starts))
         ),
         weight_column=jnp.asarray(column) if len(prepares) > 1 else None,

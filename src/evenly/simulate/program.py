@@ -1,5 +1,5 @@
 """The compiled program: a block of rounds, with evaluations, for many runs at once; and how XLA
-compiles and caches it.
+compiles it.
 
 On a CPU clients are visited one after another, because unequal clients would leave lanes idle. Loop
 bounds are dynamic: no client is padded to the size of another, and blocks of any length share one
@@ -10,33 +10,29 @@ a local step of all runs is one matrix product. For other models the step is vma
 in front.
 """
 
-import hashlib
 import os
-import platform
-import time
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
-from importlib import metadata
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental.compilation_cache import compilation_cache
 
 from evenly import round as evenly_round
 from evenly import trees
-from evenly.datasets.files import cache_folder
 from evenly.models import LinearSVM, Logistic, Softmax
 from evenly.models.linear import MOST_TERMS, products_as_sums
 from evenly.models.task import skeleton
+from evenly.privacy.gate import Guard
 from evenly.round import Memory, Weighing
 from evenly.simulate import releases
 from evenly.simulate.choosing import choices_of_cohort, evaluate_several, new_choices
+from evenly.simulate.gating import clips, guards_of, what_gates_did
 from evenly.simulate.layout import (
     MEASURED_SIGNALS,
     ClientMemories,
+    GateRecord,
     Inputs,
     RoundRecord,
     RuleGroup,
@@ -49,11 +45,12 @@ from evenly.simulate.training import (
     Cohort,
     CohortUpdate,
     inner_products,
+    row_weights,
     train_and_sum,
     train_vectors,
     weighted_sum,
 )
-from evenly.types import Array, RowRule, Signals, Task, Tree
+from evenly.types import Array, Signals, Task, Tree
 
 
 class EvaluationCounts(NamedTuple):
@@ -92,14 +89,18 @@ class RoundUpdate(NamedTuple):
 WEIGHING_AXES: Any = Weighing._make([-1, 0, -1, -1, -1])  # sums have the runs in front
 
 
-def one_round(cohort: Cohort) -> tuple[State, Array]:
+class RoundNotes(NamedTuple):
+    """What is recorded of a round."""
+
+    # [K, runs] coefficients that counted; with several models, each client's in its own
+    weights: Array
+    gated: GateRecord | None
+
+
+def one_round(cohort: Cohort) -> tuple[State, RoundNotes]:
     """One round: choose among several models, measure, weigh, train, step.
 
     The arithmetic of weighing and of the step is in `evenly.round`, which deployments use, too.
-
-    Returns:
-        The new state, and the coefficients that counted; with several models, each client's
-        coefficient in its own. [K, runs]
     """
     shape, inputs, block, state, t, *_ = cohort
     choice = choices_of_cohort(cohort) if shape.models else None
@@ -107,20 +108,15 @@ def one_round(cohort: Cohort) -> tuple[State, Array]:
         row_weights=row_weights(shape, inputs, state),
         # a rule with several models shares its program with no other structure
         choice=choice if inputs.parts.rules[0].rule.apart else None,
+        clip=clips(cohort),
     )
-    signals = collect_signals(cohort, choice)
-    # a rule that needs the vectors shares its program with no other structure
-    needs = inputs.parts.rules[0].rule.needs
-    update = (
-        train_then_weigh(cohort, signals) if "gram" in needs else weigh_then_train(cohort, signals)
-    )
+    update = _weigh_and_train(cohort, collect_signals(cohort, choice))
     returned = jnp.concatenate([own.signals.returned for own in update.signals], axis=-1)
     counts = update.trained.finite & returned
     moved = _move_models(cohort, update, counts)
 
-    # A round in which nobody's update counts changes nothing, not even an optimiser's momentum.
     coefficients = jnp.where(update.weights.sane, moved.coefficients, 0.0)
-    anyone = (coefficients != 0).any(tuple(range(coefficients.ndim - 1)))
+    anyone = _anyone(cohort, coefficients)
     by_group = [anyone[shape.runs_of(i)] for i in range(len(inputs.parts.rules))]
     keep = lambda new, old: tuple(  # noqa: E731
         trees.where(*own, 0) for own in zip(by_group, new, old, strict=True)
@@ -138,8 +134,22 @@ def one_round(cohort: Cohort) -> tuple[State, Array]:
         excluded=state.excluded.at[block.position[t]].add(lost.astype(jnp.int32)),
         broken=jnp.where(update.weights.sane, state.broken, jnp.minimum(state.broken, t)),
         choices=() if choice is None else new_choices(cohort, choice, anyone),
+        gates=tuple(moved.gates),
     )
-    return state, coefficients if choice is None else coefficients.sum(1)
+    weights = coefficients if choice is None else coefficients.sum(1)
+    return state, RoundNotes(
+        weights, what_gates_did(cohort, update.weights.weight, update.trained, counts)
+    )
+
+
+def _anyone(cohort: Cohort, coefficients: Array) -> Array:
+    """Whether somebody's update counts in each run; else the round changes nothing, not even an
+    optimiser's momentum. [runs]
+    """
+    anyone = (coefficients != 0).any(tuple(range(coefficients.ndim - 1)))
+    limit = clips(cohort)
+    # noise is released whoever came: an empty round must not show
+    return anyone if limit is None else anyone | jnp.isfinite(limit)
 
 
 class MovedModels(NamedTuple):
@@ -150,47 +160,54 @@ class MovedModels(NamedTuple):
     server: list[Tree]
     coefficients: Array  # [K, runs] or [K, models, runs]
     memory: list[Tree]  # of each rule group [K, ..., runs]
+    gates: list[Tree]  # of each rule group
 
 
 def _move_models(cohort: Cohort, update: RoundUpdate, counts: Array) -> MovedModels:
     """Divide the sum of the vectors, and take the step of each rule and server."""
     shape, state = cohort.shape, cohort.state
     norms = jnp.where(counts, update.trained.square_norm, 0.0)
-    moved = []
+    moved, guards = [], guards_of(cohort)
     for i, group in enumerate(cohort.inputs.parts.rules):
         runs, (signals, axes, _) = shape.runs_of(i), update.signals[i]
         signals = signals._replace(returned=counts[:, runs], square_norm=norms[:, runs], gram=None)
         axes = axes._replace(square_norm=-1, gram=None)
         step = jax.vmap(
-            _move_model, (0, 0, shape.axis, WEIGHING_AXES, axes), (shape.axis, 0, 0, -1, -1)
+            _move_model,
+            ((0, 0), 0, shape.axis, WEIGHING_AXES, axes),
+            (shape.axis, 0, 0, -1, -1, 0),
         )
         vectors = trees.cut((state.model, update.trained.total), runs, shape.axis)
         states = (state.public[i], state.server[i])
-        moved.append(step(group, states, vectors, update.weights.groups[i], signals))
-    models, public, server, coefficients, memory = map(list, zip(*moved, strict=True))
+        moved.append(step((group, guards[i]), states, vectors, update.weights.groups[i], signals))
+    models, public, server, coefficients, memory, gates = map(list, zip(*moved, strict=True))
     return MovedModels(
         trees.join(models, shape.axis),
         public,
         server,
         jnp.concatenate(coefficients, axis=-1),
         memory,
+        gates,
     )
 
 
 def _move_model(
-    group: RuleGroup,
+    guarded: tuple[RuleGroup, Guard | None],
     states: tuple[Tree, Tree],
     vectors: tuple[Tree, Tree],
     weighing: Weighing,
     signals: Signals,
-) -> tuple[Tree, Tree, Tree, Array, Tree]:
+) -> tuple[Tree, Tree, Tree, Array, Tree, Tree]:
     """The step of one run: the rule decides the change, and the server moves the model along it.
 
     `states` are the public numbers and the state of the server, `vectors` the model and the sum of
-    the clients' vectors. Returns the new model and states, the coefficients and the memories.
+    the clients' vectors. Returns the new model and states, the coefficients, the memories and the
+    state of the gate.
     """
-    (public, server), (model, total) = states, vectors
-    summed = evenly_round.sum_up(group.rule, public, weighing, signals)
+    (group, guard), (public, server), (model, total) = guarded, states, vectors
+    summed = evenly_round.sum_up(group.rule, public, weighing, signals, guard)
+    if guard is not None:
+        total = evenly_round.noised(group.rule, public, total, guard)
     change, public = evenly_round.step(group.rule, public, summed, trees.learned(total))
     params = trees.learned(model)
     if group.server is None:
@@ -202,7 +219,7 @@ def _move_model(
         model = trees.Stateful(params, trees.add(model.state, mean))
     else:
         model = params
-    return model, public, server, summed.coefficients, summed.memory
+    return model, public, server, summed.coefficients, summed.memory, summed.gate
 
 
 def _remembered(cohort: Cohort, memories: list[Tree], kept: Array) -> tuple[Memory, ...]:
@@ -231,24 +248,6 @@ def participants(cohort: Cohort) -> Array:
     if parts.cohort is None:
         return jnp.broadcast_to(returned[:, None], (returned.shape[0], cohort.shape.runs))
     return returned[:, None] & cohort.block.samplings[cohort.t][:, parts.cohort]
-
-
-def row_weights(shape: Shape, inputs: Inputs, state: State) -> Array | None:
-    """The weights by group and label that rules send to clients, with the runs on the axis of the
-    parameters; None: no rule does.
-    """
-    groups = inputs.parts.rules
-    if not any(isinstance(group.rule, RowRule) for group in groups):
-        return None
-    weights = []
-    for i, group in enumerate(groups):
-        size = shape.bounds[i + 1] - shape.bounds[i]
-        weigh_rows = jax.vmap(lambda rule, own: rule.row_weights(own), axis_size=size)
-        ones = jnp.ones((size, shape.groups, shape.labels))
-        weights.append(
-            weigh_rows(group.rule, state.public[i]) if isinstance(group.rule, RowRule) else ones
-        )
-    return jnp.moveaxis(jnp.concatenate(weights), 0, shape.axis)
 
 
 def collect_signals(cohort: Cohort, choice: Array | None) -> list[GroupSignals]:
@@ -310,6 +309,14 @@ def _with_memory(cohort: Cohort, i: int, group: GroupSignals) -> GroupSignals:
     )
 
 
+def _weigh_and_train(cohort: Cohort, signals: list[GroupSignals]) -> RoundUpdate:
+    """Weigh and train, in the order that the rules need."""
+    # a rule that needs the vectors shares its program with no other structure
+    needs = cohort.inputs.parts.rules[0].rule.needs
+    in_order = train_then_weigh if "gram" in needs else weigh_then_train
+    return in_order(cohort, signals)
+
+
 def weigh_then_train(cohort: Cohort, signals: list[GroupSignals]) -> RoundUpdate:
     """The usual order: own numbers and sums decide the weights, then vectors are only summed."""
     weights = weigh(cohort, signals)
@@ -335,11 +342,11 @@ def train_then_weigh(cohort: Cohort, groups: list[GroupSignals]) -> RoundUpdate:
 def weigh(cohort: Cohort, groups: list[GroupSignals]) -> CohortWeights:
     """The weights of all runs."""
     weighings = []
-    for group, public, (signals, axes, _) in zip(
-        cohort.inputs.parts.rules, cohort.state.public, groups, strict=True
+    for group, public, (signals, axes, _), guard in zip(
+        cohort.inputs.parts.rules, cohort.state.public, groups, guards_of(cohort), strict=True
     ):
-        weigh_run = jax.vmap(evenly_round.weigh, (0, 0, axes), WEIGHING_AXES)
-        weighings.append(weigh_run(group.rule, public, signals))
+        weigh_run = jax.vmap(evenly_round.weigh, (0, 0, axes, 0), WEIGHING_AXES)
+        weighings.append(weigh_run(group.rule, public, signals, guard))
     weight = jnp.concatenate([one.weight for one in weighings], axis=-1)
     sane = jnp.isfinite(weight).all(tuple(range(weight.ndim - 1)))
     return CohortWeights(jnp.where(sane, weight, 0.0), sane, weighings)
@@ -384,14 +391,14 @@ def run_segments(
     ) -> tuple[State, RoundRecord, Array]:
         state, record, done = carry
 
-        def body(t: Array, inner: tuple[State, Array]) -> tuple[State, Array]:
-            cohort = Cohort(shape, inputs, block, inner[0], t)
-            new, weights = one_round(cohort)
-            return new, inner[1].at[t].set(weights)
+        def body(t: Array, inner: tuple[State, RoundNotes]) -> tuple[State, RoundNotes]:
+            new, notes = one_round(Cohort(shape, inputs, block, inner[0], t))
+            return new, jax.tree.map(lambda all, own: all.at[t].set(own), inner[1], notes)
 
-        state, weights = lax.fori_loop(done, block.stops[i], body, (state, record.weights))
+        notes = RoundNotes(record.weights, record.gated)
+        state, notes = lax.fori_loop(done, block.stops[i], body, (state, notes))
         if not shape.lists:
-            return state, record._replace(weights=weights), block.stops[i]
+            return state, record._replace(**notes._asdict()), block.stops[i]
         before = EvaluationCounts(record.tables, record.losses, record.choice)
         counts = lax.cond(
             block.evaluate[i],
@@ -401,21 +408,25 @@ def run_segments(
             lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), before),
         )
         after = jax.tree.map(lambda leaf, new: leaf.at[i].set(new), before, counts)
-        return state, RoundRecord(weights, *after), block.stops[i]
+        return state, record._replace(**after._asdict(), **notes._asdict()), block.stops[i]
 
-    state, record, _ = lax.fori_loop(
-        0, jnp.sum(block.stops >= 0), segment, (state, _empty_record(shape, block), jnp.int32(0))
-    )
+    gated = any(group.gate for group in inputs.parts.rules)
+    start = (state, _empty_record(shape, block, gated), jnp.int32(0))
+    state, record, _ = lax.fori_loop(0, jnp.sum(block.stops >= 0), segment, start)
     return state, record
 
 
-def _empty_record(shape: Shape, block: Any) -> RoundRecord:
+def _empty_record(shape: Shape, block: Any, gated: bool) -> RoundRecord:
     stops, owners = block.stops.shape[0], shape.owners if shape.lists else 0
+    slots = (*block.cohort.shape, shape.runs)
     return RoundRecord(
-        jnp.zeros((*block.cohort.shape, shape.runs)),
+        jnp.zeros(slots),
         jnp.zeros((stops, owners, shape.groups, shape.labels, shape.labels, shape.runs), jnp.int32),
         jnp.zeros((stops, owners, shape.runs)),
         jnp.zeros((stops, shape.clients, shape.runs), jnp.int32) if shape.models else None,
+        GateRecord(jnp.zeros((slots[0], shape.runs)), jnp.zeros(slots, jnp.int8))
+        if gated
+        else None,
     )
 
 
@@ -483,104 +494,6 @@ def graph_options() -> dict[str, Any]:
     except jax.errors.JaxRuntimeError:
         return {}
     return {name: 2}
-
-
-# The cache of compiled programs, in the user's cache folder: a simulation of the same shape is
-# compiled only once.
-#
-# This is JAX's own cache. The user's settings for it take precedence (JAX_COMPILATION_CACHE_DIR,
-# jax.config). EVENLY_COMPILED=off turns it off. A folder that cannot be written is not used.
-
-SWITCH = "EVENLY_COMPILED"
-# of compilation, from which on a program is cached; smaller ones compile as quickly as they are
-# read
-LEAST_SECONDS = 0.5
-MOST_BYTES = 2**29  # of all programs; the oldest are removed first
-LEAST_SETTING = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
-
-
-def cache_path() -> Path:
-    """The cache folder for this kind of machine.
-
-    Compiled code depends on the features of the processor, and several machines may share a home
-    folder.
-    """
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
-    features = next(
-        (line for line in lines if line.startswith(("flags", "Features"))),
-        lines[0] if lines else "",
-    )
-    kind = f"{platform.system()} {platform.machine()} {features} {metadata.version('jaxlib')}"
-    return cache_folder() / "compiled" / hashlib.blake2b(kind.encode(), digest_size=6).hexdigest()
-
-
-@cache
-def enable_cache() -> None:
-    """Cache compiled programs from now on, unless the user decided otherwise."""
-    if (
-        os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false")
-        or jax.config.values["jax_compilation_cache_dir"]
-    ):
-        return
-    try:
-        path = cache_path()
-        path.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # no permission, or no home folder
-        return
-    if not os.access(path, os.W_OK | os.X_OK):
-        return
-    shrink_cache(path.parent, MOST_BYTES)
-    jax.config.update("jax_compilation_cache_dir", str(path))
-    if LEAST_SETTING not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
-    compilation_cache.reset_cache()  # JAX looks for a folder only once, at its first program
-
-
-def shrink_cache(folder: Path, most: int) -> None:
-    """Remove the oldest files under a folder until the others have at most this many bytes."""
-    with suppress(OSError):  # other processes may do the same at the same time
-        files = sorted(
-            (
-                (path.stat().st_mtime, path.stat().st_size, path)
-                for path in folder.rglob("*")
-                if path.is_file()
-            ),
-            reverse=True,
-        )
-        total = 0
-        for _, size, path in files:
-            total += size
-            if total > most:
-                path.unlink(missing_ok=True)
-
-
-# The time that compiling took, as JAX reports it: tracing, lowering and XLA.
-
-_spans: list[tuple[float, float]] = []  # start and end, by time.monotonic
-
-
-@cache
-def record_compile_times() -> None:
-    """Record from now on when JAX compiles."""
-    jax.monitoring.register_event_duration_secs_listener(_note)
-
-
-def _note(event: str, duration_secs: float, **kwargs: str | int) -> None:
-    if event.startswith("/jax/core/compile/"):
-        now = time.monotonic()
-        _spans.append((now - duration_secs, now))
-
-
-def compile_seconds(since: float) -> float:
-    """Seconds since a time in which something was compiled. Compilations that overlap
-    count once.
-    """
-    total, reached = 0.0, since
-    for start, end in sorted(_spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
 
 
 def on_host() -> AbstractContextManager[Any]:

@@ -22,15 +22,17 @@ from evenly.parts.sampling import Full
 from evenly.privacy.row_account import calibrated
 from evenly.records import replace
 from evenly.round import Memory, form_of_own
-from evenly.simulate import program, releases
+from evenly.simulate import program_cache, releases
 from evenly.simulate.checkpoints import CheckpointFile, fingerprint, task_text
 from evenly.simulate.choosing import (
     ChoiceSetup,
     fit_to_data,
     initial_choices,
+    initial_model,
     no_choices,
     served_models,
 )
+from evenly.simulate.gating import first_gates, gates_of
 from evenly.simulate.layout import (
     NEVER,
     Advance,
@@ -149,8 +151,8 @@ def simulate(
             federation.
     """
     settings = replace(settings or RunSettings(), **options)
-    program.enable_cache()
-    program.record_compile_times()
+    program_cache.enable_cache()
+    program_cache.record_compile_times()
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
     check_task(task, federation)
@@ -169,10 +171,6 @@ def simulate(
     algorithms = [calibrated(one, rounds) for one in algorithms]
     for algorithm in algorithms:
         refuse_without_validation(algorithm, federation)
-        if algorithm.privacy is not None and algorithm.privacy.unit != "row":
-            raise ValueError(
-                f"{algorithm.label}: training with unit={algorithm.privacy.unit} is not built yet."
-            )
     # a run that was joined with others on a GPU may resume here
     if len(companions(algorithms, task, join=True)) != 1:
         raise ValueError(
@@ -227,7 +225,9 @@ class _Simulation:
     ) -> None:
         self.task, self.federation, self.rounds, self.settings = task, federation, rounds, settings
         self.seeds, self.evaluated_clients = settings.seeds or Seeds(), settings.panel
-        self.run_group = group_runs(algorithms)
+        census = federation.census()
+        gates = gates_of(task, algorithms, census, rounds)
+        self.run_group = group_runs(algorithms, gates)
         self.algorithms, self.parts = self.run_group.algorithms, self.run_group.parts
         self.rule, self.work = algorithms[0].rule, algorithms[0].work
         if settings.stream and self.rule.groups is not None:
@@ -235,7 +235,7 @@ class _Simulation:
                 f"{algorithms[0].label} keeps several models, and needs the data on the device;"
                 " leave stream out."
             )
-        self.slots = max(select.slots(federation.census()) for select in self.run_group.selects)
+        self.slots = max(select.slots(census) for select in self.run_group.selects)
         self.lanes, self.devices = choose_lanes(
             task, self.run_group, self.slots, lanes=settings.lanes, devices=settings.devices
         )
@@ -250,13 +250,13 @@ class _Simulation:
         )
         # Blocks of other lengths would need other programs, or would let the other members of a
         # seed batch wait.
-        self.steady = self.stream or fused or settings.advance is not program.advance
+        self.steady = self.stream or fused or settings.advance is not advance
 
     def _streams(self, fused: bool) -> bool:
         """Whether data are streamed, where the caller does not decide."""
         # Longer steps do not wait for rows. Members of a seed batch must not have tables of
         # different sizes.
-        small = fused and self.settings.advance is program.advance
+        small = fused and self.settings.advance is advance
         evaluations = len(evaluation_rounds(self.rounds, self.settings.evaluate_every))
         faster = small and faster_to_stream(self.federation, self.slots, self.rounds, evaluations)
         return self.rule.groups is None and (
@@ -481,6 +481,7 @@ class _Simulation:
             excluded=(),
             broken=jnp.full(shape.runs, NEVER, jnp.int32),
             choices=no_choices(shape) if shape.models else (),
+            gates=first_gates(self.parts.rules, public),
         )
         return self.source.begin(state, self._first_memory(models))
 
@@ -537,7 +538,9 @@ class _Simulation:
             )
 
     def _fingerprint(self) -> str:
-        plain = [replace(a, select=Full(), prepare=None, label="") for a in self.algorithms]
+        plain = [
+            replace(a, select=Full(), prepare=None, privacy=None, label="") for a in self.algorithms
+        ]
         # of additions, which decides the last bits
         order = [self.shape.lanes, self.shape.devices, self.shape.fused]
         settings: list[Any] = [
@@ -554,7 +557,7 @@ class _Simulation:
             self.stream,
             clients if clients is None else clients.tolist(),
         ]
-        parts = [repr((a.select, a.prepare)) for a in self.algorithms]
+        parts = [repr((a.select, a.prepare, a.privacy)) for a in self.algorithms]
         return fingerprint(
             self.federation, settings, plain, parts, repr(self.seeds), task_text(self.task)
         )
@@ -576,17 +579,6 @@ def first_memory(rule: Rule, public: Tree, shape: Shape, runs: slice) -> Memory:
         return Memory((), form)
     value = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form)
     return Memory(jnp.zeros(size, bool), value)
-
-
-def initial_model(task: Task, rule: Rule, seeds: Seeds) -> Tree:
-    """The initial model. Where clients train several models apart, as many different ones; the
-    first is the usual initial model.
-    """
-    key = jax.random.key(seeds.model)
-    if not rule.apart:
-        return task.init(key)
-    others = [jax.random.fold_in(key, q) for q in range(1, rule.groups or 0)]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(task.init(k) for k in (key, *others)))
 
 
 def refuse_without_validation(algorithm: Algorithm, federation: Federation) -> None:

@@ -219,6 +219,8 @@ class RunHistory(NamedTuple):
     losses: list[np.ndarray]
     # [evaluations, clients, runs]; no clients where there is one model for all
     choice: list[np.ndarray]
+    clips: list[np.ndarray]  # [rounds, runs]; no runs where none has a gate
+    cuts: list[np.ndarray]  # int8 [rounds, K, runs]
 
     @staticmethod
     def empty() -> "RunHistory":
@@ -244,6 +246,15 @@ class RunHistory(NamedTuple):
         )
         self.weights.append(np.asarray(record.weights)[:rounds].copy())
         self.returned.append(block.returned[:rounds].copy())
+        gated = record.gated
+        self.clips.append(
+            np.zeros((rounds, 0)) if gated is None else np.asarray(gated.clip)[:rounds].copy()
+        )
+        self.cuts.append(
+            np.zeros((rounds, 0, 0), np.int8)
+            if gated is None
+            else np.asarray(gated.cut)[:rounds].copy()
+        )
 
     def add_evaluations(
         self,
@@ -305,16 +316,18 @@ def make_traces(
     """One trace for each run, in the caller's order, from the arrays of a RunHistory. `sizes` are
     those of the model's layers.
     """
-    cohort, samplings, weights, returned, *evaluations = arrays
+    cohort, samplings, weights, returned, *evaluations, clip, cut = arrays
     # Once for all runs: a transfer from a device takes as long for one run as for all.
     cohort_of = None if run_group.parts.cohort is None else np.asarray(run_group.parts.cohort)
     traces = []
     for run, algorithm in enumerate(run_group.algorithms):
         clients, coefficients, back = cohort, weights[..., run], returned
+        gated = cut[..., run] if cut.shape[-1] else np.zeros(cohort.shape, np.int8)
         # of all clients that trained, those that this run's sampling drew
         if cohort_of is not None:
-            clients, coefficients, back = _only_members(
-                samplings[..., cohort_of[run]], cohort, coefficients, returned
+            members = samplings[..., cohort_of[run]]
+            clients, coefficients, back, gated = _only_members(
+                members, cohort, coefficients, returned & members, gated
             )
         cost = cost_of(algorithm, sizes, shape)
         fields = evaluation_fields(federation, evaluated_clients, evaluations, run)
@@ -331,6 +344,7 @@ def make_traces(
             method=algorithm.label,
             groups=federation.groups,
             returned=back,
+            **({"clip": clip[:, run], "cut": gated} if algorithm.privacy and clip.shape[1] else {}),
             public=_of_rule(state.public, run_group, run),
             **_memories(state.memory, run_group, run, shape.axis),
         )
@@ -339,10 +353,10 @@ def make_traces(
 
 
 def _only_members(members: np.ndarray, *by_slot: np.ndarray) -> list[np.ndarray]:
-    """The entries of the slots that are members, which are equally many in every round. [rounds,
+    """The entries of the slots that are members; others fill up rounds with fewer of them. [rounds,
     members]
     """
-    slots = np.argsort(~members, axis=1, kind="stable")[:, : int(members[0].sum())]
+    slots = np.argsort(~members, axis=1, kind="stable")[:, : int(members.sum(1).max())]
     return [np.take_along_axis(values, slots, 1) for values in by_slot]
 
 

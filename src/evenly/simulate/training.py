@@ -25,7 +25,7 @@ from evenly.simulate.layout import (
     shard,
     sum_over_devices,
 )
-from evenly.types import Array, Tree, Work
+from evenly.types import Array, RowRule, Tree, Work
 
 
 class CohortUpdate(NamedTuple):
@@ -54,6 +54,16 @@ class Cohort(NamedTuple):
     row_weights: Array | None = None
     # int32 [K, runs] the model that each slot trains, of several; None: there is one for all
     choice: Array | None = None
+    clip: Array | None = None  # [runs] largest length of a vector; None: no run clips
+
+    def shrink(self, square_norm: Array) -> Array | float:
+        """What a vector of this length is multiplied by, so that it is not longer than its clip.
+        [..., runs]
+        """
+        if self.clip is None:
+            return 1.0
+        norm = jnp.sqrt(jnp.where(jnp.isfinite(square_norm), square_norm, 0.0))
+        return jnp.where(norm > self.clip, self.clip / jnp.where(norm > 0, norm, 1.0), 1.0)
 
     @property
     def padding(self) -> int:
@@ -196,6 +206,24 @@ def _batch_weight(batch: Shard, column: Array | None, row_weights: Array | None)
     return over_runs(weight, factor) * factor
 
 
+def row_weights(shape: Shape, inputs: Inputs, state: State) -> Array | None:
+    """The weights by group and label that rules send to clients, with the runs on the axis of the
+    parameters; None: no rule does.
+    """
+    groups = inputs.parts.rules
+    if not any(isinstance(group.rule, RowRule) for group in groups):
+        return None
+    weights = []
+    for i, group in enumerate(groups):
+        size = shape.bounds[i + 1] - shape.bounds[i]
+        weigh_rows = jax.vmap(lambda rule, own: rule.row_weights(own), axis_size=size)
+        ones = jnp.ones((size, shape.groups, shape.labels))
+        weights.append(
+            weigh_rows(group.rule, state.public[i]) if isinstance(group.rule, RowRule) else ones
+        )
+    return jnp.moveaxis(jnp.concatenate(weights), 0, shape.axis)
+
+
 def train_and_sum(cohort: Cohort, coefficients: Array) -> CohortUpdate:
     """Sum coefficient [K, runs] (or [K, models, runs]) times vector over the cohort, on each device
     over its own clients.
@@ -222,7 +250,7 @@ def _in_turn(cohort: Cohort, coefficients: Array) -> CohortUpdate:
         wanted = cohort.block.returned[cohort.t, k] if remembering else (coefficients[k] != 0).any()
         vector, memory, norm = cohort.visit(k, memory, wanted)
         return CohortUpdate(
-            _add_vector(carry.total, vector, coefficients[k], shape),
+            _add_vector(carry.total, vector, coefficients[k] * cohort.shrink(norm), shape),
             jax.tree.map(lambda leaf, new: leaf.at[position].set(new), carry.memory, memory),
             carry.square_norm.at[k].set(norm),
         )
@@ -245,8 +273,9 @@ def _in_own_lanes(cohort: Cohort, coefficients: Array) -> CohortUpdate:
     memory = jax.tree.map(lambda leaf: leaf.at[position].get(mode="clip"), cohort.state.memory.work)
     local = _steps_of_own_lanes(cohort, memory, slot)
     vector, memory, norm = jax.vmap(cohort.finish)(local, memory, slot)
+    own = _lane_coefficients(coefficients)[slot] * _each_lane(cohort.shrink(norm), shape)
     return CohortUpdate(
-        _add_lanes(cohort.zero_total(), vector, _lane_coefficients(coefficients)[slot], shape),
+        _add_lanes(cohort.zero_total(), vector, own, shape),
         jax.tree.map(
             lambda leaf, new: leaf.at[position].set(new, mode="drop"),
             cohort.state.memory.work,
@@ -381,8 +410,15 @@ class _LaneTraining(NamedTuple):
         vector, memory, norm = jax.vmap(self.cohort.finish)(
             local, self.memory_of(update.memory, slot), slot
         )
-        total = _add_lanes(update.total, vector, self.coefficients[last], self.cohort.shape)
+        shape = self.cohort.shape
+        own = self.coefficients[last] * _each_lane(self.cohort.shrink(norm), shape)
+        total = _add_lanes(update.total, vector, own, shape)
         return (total, update.square_norm.at[last].set(norm, mode="drop")), memory
+
+
+def _each_lane(factor: Array | float, shape: Shape) -> Array | float:
+    """Factors [lanes, runs] that broadcast against coefficients, also those of several models."""
+    return jnp.asarray(factor)[:, None] if shape.models and jnp.ndim(factor) else factor
 
 
 def _lane_coefficients(coefficients: Array) -> Array:

@@ -245,31 +245,38 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
 
     @ready.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        visit = arrive(message, context)
-        model = visit.config.algorithm.work.deploy(visit.model, _memory(visit, context))
-        found = rows.evaluation_metrics(
-            visit.client, _inspected(engine.look(visit.config, model)), _splits(visit)
-        )
-        return _reply(message, found | _choice(visit))
+        return _reply(message, _evaluation(engine, arrive(message, context), context))
 
     @ready.query("audit")
     def audit(message: Message, context: Context) -> Message:
-        client = own(context)
-        decided = (
-            _model_decisions(engine, _visit(engine, message, client), context)
-            if wire.ARRAYS in message.content
-            else client.decisions
-        )
-        require(
-            decided is not None,
-            "This client has no predictions of its own. Name their column in the node's config"
-            ' (prediction="COLUMN"), or audit a model.',
-        )
-        assert decided is not None
-        least = max(guard.least_cell(), LEAST_SCORES)
-        return _reply(message, rows.audit_metrics(client, decided, least))
+        return _reply(message, _audit(engine, message, own(context), context))
 
     return ready
+
+
+def _evaluation(engine: Engine, visit: Visit, context: Context) -> Metrics:
+    """What the model counts on the client's rows, and which model it is, if there are several."""
+    model = visit.config.algorithm.work.deploy(visit.model, _memory(visit, context))
+    found = rows.evaluation_metrics(
+        visit.client, _inspected(engine.look(visit.config, model)), _splits(visit)
+    )
+    return found | _choice(visit)
+
+
+def _audit(engine: Engine, message: Message, client: ClientData, context: Context) -> Metrics:
+    """The counts of an audit, of the received model or of the client's own predictions."""
+    decided = (
+        _model_decisions(engine, _visit(engine, message, client), context)
+        if wire.ARRAYS in message.content
+        else client.decisions
+    )
+    require(
+        decided is not None,
+        "This client has no predictions of its own. Name their column in the node's config"
+        ' (prediction="COLUMN"), or audit a model.',
+    )
+    assert decided is not None
+    return rows.audit_metrics(client, decided, max(guard.least_cell(), LEAST_SCORES))
 
 
 def _model_decisions(engine: Engine, visit: Visit, context: Context) -> Decisions:

@@ -1,0 +1,308 @@
+"""Claims: which promise a method with a sampling supports, and what is refused.
+
+Whether a claim holds depends on the sampling. Where each client is drawn on its own (`poisson`),
+somebody who does not know who took part learns less, and the account uses it. Where a fixed number
+is drawn, a newcomer displaces somebody else, so that one client moves the sum by twice its bound.
+"""
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from evenly.data.federation import Census
+from evenly.parts.sampling import Fraction, Full, Parity, Poisson, Uniform, Weighted
+from evenly.parts.work import TrainingAlone
+from evenly.privacy.accounting import (
+    ADD_OR_REMOVE,
+    REPLACE,
+    ZERO_OUT,
+    Releases,
+    epsilon_of,
+    noise_for,
+    usual_delta,
+)
+from evenly.privacy.gate import VECTOR_SHARE, ClientGate
+from evenly.privacy.request import Privacy
+from evenly.records import replace
+from evenly.types import Algorithm, Rule, Select
+
+FEWEST = 50  # expected clients in a round, below which noise drowns the mean
+CLIENT = "client"
+
+
+class SamplingClaim(NamedTuple):
+    """What a sampling supports, in an account and in words."""
+
+    releases: Releases  # of one round
+    expected: float  # clients in a round
+    assumes: str  # what must hold for the claim
+    reason: str = ""  # why nothing can be claimed; else empty
+
+
+def sampling_claim(select: Select, clients: int) -> SamplingClaim:
+    """What may be claimed with a sampling of this many clients."""
+    if isinstance(select, Poisson) and select.rate < 1:
+        slots = select.slots(_of(clients))
+        return SamplingClaim(
+            Releases(1, select.rate, slots=slots, registered=clients),
+            select.rate * clients,
+            "nobody against whom it holds sees who took part in a round",
+        )
+    if isinstance(select, Full | Poisson):
+        return SamplingClaim(Releases(1), clients, "nothing about who sees who took part")
+    if isinstance(select, Uniform | Fraction):
+        slots = select.slots(_of(clients))
+        return SamplingClaim(
+            Releases(1, slots / clients, REPLACE, slots=slots, registered=clients)
+            if slots < clients
+            else Releases(1),
+            slots,
+            "nobody against whom it holds sees who took part in a round",
+        )
+    if isinstance(select, Weighted) and not select.replace:
+        return SamplingClaim(
+            Releases(1, relation=ZERO_OUT), min(select.clients, clients),
+            "the number of training rows of every client is public",
+        )  # fmt: skip
+    return SamplingClaim(Releases(1), 0, "", "sampling without analysis")
+
+
+def _of(clients: int) -> Any:
+    """A census of which only the number of clients counts."""
+    import numpy as np
+
+    return Census(np.ones(clients, int), np.ones((clients, 1, 1), int))
+
+
+# What is refused.
+
+
+def refuse(algorithm: Algorithm, clients: int) -> None:
+    """Raise ValueError, with the reason and an alternative, if a method cannot be private for
+    clients.
+    """
+    why = _why_not(algorithm) or _few(algorithm, clients)
+    if why:
+        raise ValueError(f"{algorithm.label}: {why}")
+
+
+def _why_not(algorithm: Algorithm) -> str:
+    rule, select = algorithm.rule, algorithm.select
+    kind = f"+dp(unit={CLIENT})"
+    if isinstance(algorithm.work, TrainingAlone):
+        return f"clients send nothing, so that there is nothing to protect. Leave {kind} out."
+    if rule.whole_cohort:
+        other = ALTERNATIVES.get(type(rule).__name__, "Choose a method that needs only sums.")
+        return (
+            f"{kind} bounds what one client can move, but here the weight of one client depends on"
+            f" all others: {rule.whole_cohort}. {other}"
+        )
+    if algorithm.network is not None:
+        return (
+            f"clients send rankings of edges, whose noise would have to be many times as large as"
+            f" a ranking of all clients. {kind} is not offered for them; train a model with"
+            " fedavg or ifca."
+        )
+    if rule.stages > MOST_STAGES:
+        return (
+            f"the weights need {rule.stages} sums before training, and noise in each would use up"
+            " the budget. term and q-fedavg with a large q also follow the largest losses, and need"
+            " none."
+        )
+    if getattr(rule, "clamp", True) is False:
+        return f"weights may be negative, which {kind} does not bound. Leave clamp=false out."
+    if getattr(rule, "renormalise", True) is False:
+        return (
+            "the model would be multiplied by a noised sum of weights. Leave renormalise=false out."
+        )
+    if isinstance(select, Parity):
+        return (
+            "parity sampling takes the clients with the most rows of some people, so that a"
+            " newcomer displaces another and changes whom later rounds choose. Sample with"
+            " +poisson(rate=0.1)."
+        )
+    if isinstance(select, Weighted) and select.replace:
+        return (
+            "a client that is drawn twice moves a sum by twice its bound. Sample with"
+            " +poisson(rate=0.1), or leave replace=true out."
+        )
+    return ""
+
+
+ALTERNATIVES = {
+    "FedMGDA": "q-fedavg or term also help the clients with a large loss, and need only sums.",
+    "AFL": "term and q-fedavg with a large q also follow the largest losses.",
+    "Term": "Leave form=authors out.",
+    "PFedAvg": "Set bins, such as p-fedavg(bins=32): clients then sum a histogram of their losses.",
+}
+MOST_STAGES = 4
+
+
+def _few(algorithm: Algorithm, clients: int) -> str:
+    privacy, expected = algorithm.privacy, sampling_claim(algorithm.select, clients).expected
+    if privacy.forced or expected >= FEWEST or not expected:
+        return ""
+    return (
+        f"about {expected:g} of {clients:,} clients take part in a round, but the noise that hides"
+        f" one client drowns the mean of fewer than {FEWEST}. Sample more clients, protect rows"
+        " with unit=row where clients are organisations, or train all the same with forced=true."
+    )
+
+
+# The noise, and the gate.
+
+
+class Promise(NamedTuple):
+    """The promise of a run: its account and what it rests on."""
+
+    epsilon: float
+    delta: float
+    noise_multiplier: float
+    claim: SamplingClaim
+    rounds: int
+    no_claim: str = ""  # why there is no number; else empty
+
+
+def calibrated(algorithm: Algorithm, clients: int, rounds: int) -> Algorithm:
+    """The algorithm with the noise that its epsilon needs over these rounds, and its delta.
+
+    Raises:
+        ValueError: If the method or its sampling cannot be private.
+        ModuleNotFoundError: If the noise is not known yet and dp-accounting is not installed.
+    """
+    privacy: Privacy = algorithm.privacy
+    refuse(algorithm, clients)
+    delta = usual_delta(clients) if privacy.delta is None else privacy.delta
+    noise = privacy.noise_multiplier
+    if noise is None:
+        claim = sampling_claim(algorithm.select, clients)
+        if claim.reason:
+            raise ValueError(
+                f"{algorithm.label}: no epsilon can be claimed for this sampling. Sample with"
+                " +poisson(rate=0.1), or give noise_multiplier."
+            )
+        noise = noise_for(privacy.epsilon, claim.releases._replace(times=rounds), delta)
+    return replace(algorithm, privacy=replace(privacy, noise_multiplier=noise, delta=delta))
+
+
+def promise(algorithm: Algorithm, clients: int, rounds: int) -> Promise:
+    """What a run of this many rounds may claim."""
+    made = calibrated(algorithm, clients, rounds)
+    privacy, claim = made.privacy, sampling_claim(made.select, clients)
+    reason = claim.reason or ("noise is 0" if privacy.noise_multiplier == 0 else "")
+    epsilon = math.inf
+    if not reason:
+        releases = claim.releases._replace(times=rounds)
+        epsilon = epsilon_of(privacy.noise_multiplier, releases, privacy.delta)
+    return Promise(epsilon, privacy.delta, privacy.noise_multiplier, claim, rounds, reason)
+
+
+def gate_of(algorithm: Algorithm, census: Census, rounds: int) -> ClientGate | None:
+    """The gate of a run; None without privacy for clients."""
+    if algorithm.privacy is None or algorithm.privacy.unit != CLIENT:
+        return None
+    clients = len(census.examples)
+    privacy: Privacy = calibrated(algorithm, clients, rounds).privacy
+    expected = sampling_claim(algorithm.select, clients).expected
+    equal = has_equal_weights(algorithm.rule)
+    return ClientGate(
+        noise=float(privacy.noise_multiplier or 0.0),
+        weight=1.0 if equal else privacy.weight,
+        clip=privacy.first_clip if privacy.adapts else float(privacy.clip),
+        unclipped=privacy.unclipped,
+        cohort=float(expected or algorithm.select.slots(census)),
+        clients=float(clients),
+        rows=float(census.examples.mean()),
+        loss=math.log(max(census.cells.shape[2], 2)),
+        tag=float(zlib.crc32(algorithm.label.encode()) % 2**24),
+        adapts=privacy.adapts,
+        equal=equal,
+    )
+
+
+def has_equal_weights(rule: Rule) -> bool:
+    """Whether every client has the same weight whatever it says, so that only the number of
+    clients counts.
+    """
+    own = rule.needs or rule.stages or rule.groups is not None
+    same = all(getattr(type(rule), name) is getattr(Rule, name) for name in ("norm", "remember"))
+    return same and not own
+
+
+RELATIONS = {
+    ADD_OR_REMOVE: "one client more or less",
+    REPLACE: "another client in the place of one",
+    ZERO_OUT: "a client that stays on the list and sends zeros",
+}
+
+
+# What is said about a run, as plain data: in plan.json, run.json and the report.
+
+
+def facts(members: Sequence[Algorithm], clients: int, rounds: int) -> dict[str, Any]:
+    """What a method with privacy for clients promises, after it was calibrated.
+
+    Raises:
+        ValueError: If it cannot be private, or trains several models at once.
+    """
+    if len(members) > 1:
+        raise ValueError(
+            f"{members[0].label}: {len(members)} models of the same clients reveal"
+            f" {len(members)} times as much. Train one of them, such as q-fedavg(q=1)."
+        )
+    made = promise(members[0], clients, rounds)
+    return {
+        "unit": CLIENT,
+        "epsilon": None if math.isinf(made.epsilon) else made.epsilon,
+        "delta": made.delta,
+        "noise_multiplier": made.noise_multiplier,
+        "relation": made.claim.releases.relation,
+        "assumes": made.claim.assumes,
+        "expected_clients": made.claim.expected,
+        "rounds": rounds,
+        "no_claim": made.no_claim,
+    }
+
+
+def with_facts(algorithm: Algorithm, known: Mapping[str, Any]) -> Algorithm:
+    """The algorithm with the noise and the delta of a resolved plan."""
+    noise, delta = known["noise_multiplier"], known["delta"]
+    return replace(
+        algorithm, privacy=replace(algorithm.privacy, noise_multiplier=noise, delta=delta)
+    )
+
+
+def claim_words(known: Mapping[str, Any]) -> str:
+    """The promise in words: epsilon and delta, or why there is none."""
+    if known["no_claim"]:
+        return f"no claim: {known['no_claim']}"
+    return f"epsilon {known['epsilon']:.3g} at delta {known['delta']:.2g}"
+
+
+def price(made: Algorithm, clients: int, rounds: int) -> dict[str, Any]:
+    """The noise that a promise needs and what may be claimed, before anyone trains.
+
+    Args:
+        made: A method with its sampling and `+dp`.
+        clients: Number of clients that are registered.
+        rounds: Number of rounds.
+
+    Returns:
+        The promise (see `facts`), and `noise_of_mean`: the standard deviation of the noise in each
+        parameter of the mean update, as a multiple of the longest update.
+
+    Raises:
+        ValueError: If the method cannot be private.
+
+    Example:
+        >>> import evenly
+        >>> made = evenly.algorithm("fedavg(weights=equal)+poisson(rate=0.05)+dp(epsilon=8)")
+        >>> known = price(made, clients=1000, rounds=500)
+        >>> round(known["noise_multiplier"], 3), known["relation"]
+        (0.969, 'add or remove one')
+    """
+    known, equal = facts([made], clients, rounds), has_equal_weights(made.rule)
+    share = 1.0 if equal and not made.privacy.adapts else VECTOR_SHARE
+    size = known["noise_multiplier"] * (1.0 if equal else made.privacy.weight) / math.sqrt(share)
+    return {**known, "noise_of_mean": size / max(known["expected_clients"], 1.0)}
