@@ -100,7 +100,7 @@ def room_of(groups: bool, seed: int) -> Room:
 
 
 def stacked(shards: list[Shard]) -> Shard:
-    return Shard(*(np.stack(parts) for parts in zip(*shards, strict=True)))
+    return jax.tree.map(lambda *parts: np.stack(parts), *shards)
 
 
 @jax.jit

@@ -122,7 +122,7 @@ def test_blocks_are_told_the_cells_of_an_evaluation(
             "every": 4,
             "runs": runs,
             "cells": 19 * 2 * 9 * runs,
-            "most": 32 if task is JOINT else 1024,
+            "most": 25 if task is JOINT else 1024,
         }
     ]
     begun(tiny, text, task, stream=True)

@@ -104,6 +104,11 @@ class PrivateTraining:
     rate: float = static(default=0.01, above=0, most=1)
     full: bool = static(default=False)  # whether it takes the place of a full gradient
 
+    @property
+    def row_rate(self) -> float:
+        """Probability of a row to be in a batch."""
+        return self.rate
+
     def plain(self) -> Work:
         """The work without privacy."""
         own = self.training

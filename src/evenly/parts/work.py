@@ -377,15 +377,22 @@ class TrainingAlone:
         )  # fmt: skip
 
 
+def row_rate(work: Work) -> float:
+    """Probability of a row to be in a batch, where rows are drawn independently; 0 where rows are
+    dealt to batches. Only work that declares a `row_rate` draws them.
+    """
+    return getattr(work, "row_rate", 0.0)
+
+
 def batch_room(work: Work, rows: np.ndarray) -> int:
     """Entries of a batch that hold any batch of clients with so many training rows each."""
-    rate = getattr(work, "rate", 0.0)
+    rate = row_rate(work)
     return poisson_room(int(rows.max(initial=0)), rate) if rate else work.batch_size
 
 
 def local_steps(work: Work, rows: np.ndarray) -> np.ndarray:
     """Local steps in a round of clients with so many training rows each."""
-    if rate := getattr(work, "rate", 0.0):  # rows are drawn independently into each batch
+    if rate := row_rate(work):
         return np.where(rows > 0, poisson_steps(rate, work.epochs, work.max_steps), 0)
     steps = work.epochs * -(-rows // work.batch_size)
     return np.minimum(steps, work.max_steps) if work.max_steps else steps

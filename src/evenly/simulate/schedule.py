@@ -13,7 +13,7 @@ from evenly import randomness
 from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.parts.sampling import CohortDraws
-from evenly.parts.work import batch_room, local_steps
+from evenly.parts.work import batch_room, local_steps, row_rate
 from evenly.randomness import Draws, key_data
 from evenly.simulate import layout
 from evenly.types import Seeds, Select, Work
@@ -148,7 +148,7 @@ class Planner:
             if len(selects) > 1
             else selects[0].slots(census)
         )
-        self._rate = getattr(work, "rate", 0.0)  # 0: rows are dealt to batches
+        self._rate = row_rate(work)
         self.batch, self.devices = batch_room(work, federation.train.counts), devices
         self.lanes = 1 if lanes == 1 else lanes * devices  # of all devices
         self._train, self._padding, self._load_block = (

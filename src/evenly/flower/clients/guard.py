@@ -14,14 +14,13 @@ how many of them move the model. A client that is written by hand can do the sam
 
 import hashlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import Context, Error, Message, MetricRecord, RecordDict
-from flwr.clientapp.typing import ClientAppCallable
 
 from evenly.flower import wire
 from evenly.flower.clients import review as reviewing
@@ -38,6 +37,7 @@ from evenly.flower.clients.policy import Policy, PolicyError, read_policy
 from evenly.flower.clients.review import FEW, Refusal, Request
 from evenly.flower.clients.rows import ClientData, RowOutcomes
 
+Answering = Callable[[Message, Context], Message]  # what Flower calls next
 LOG = logging.getLogger("flwr")
 POLICY = "policy"  # in the node's config: the path of the file
 SPLIT_PREFIX = {"test": "", "train": "train-", "valid": "valid-"}
@@ -67,7 +67,7 @@ _GATE: ContextVar[Gate | None] = ContextVar("gate", default=None)
 # The mod.
 
 
-def site_policy(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+def site_policy(message: Message, context: Context, call_next: Answering) -> Message:
     """Answer a message within the policy of the site. A node without a policy answers nothing.
 
     Args:
@@ -95,7 +95,7 @@ def site_policy(message: Message, context: Context, call_next: ClientAppCallable
         return _refused(message, "its egress log cannot be written")
 
 
-def site_policy_if_any(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+def site_policy_if_any(message: Message, context: Context, call_next: Answering) -> Message:
     """Answer within the policy of the site, or without limits where the node has none."""
     if POLICY in context.node_config:
         return site_policy(message, context, call_next)
@@ -113,7 +113,7 @@ def _policy_path(context: Context) -> Path:
 
 
 def _guarded(
-    policy: Policy, log: EgressLog, message: Message, context: Context, call_next: ClientAppCallable
+    policy: Policy, log: EgressLog, message: Message, context: Context, call_next: Answering
 ) -> Message:
     """Review, answer, release; a refusal leaves the node's state as it was."""
     gate = Gate(policy, log, reviewing.read_request(message, context))

@@ -10,6 +10,7 @@ from evenly.data.sensitive import Attribute
 from evenly.data.splits import SPLITS
 from evenly.flower import wire
 from evenly.metrics.score_cells import counts_of_cells, score_cells
+from evenly.parts.work import row_rate
 from evenly.randomness import Draws, fill_poisson, poisson_room, poisson_steps
 from evenly.randomness import batches as drawn
 from evenly.records import require
@@ -183,7 +184,7 @@ def batches(
 
 def batches_of(work: Work, seed: int, server_round: int, client: int, rows: int) -> np.ndarray:
     """Batches of a round for this kind of work."""
-    if rate := getattr(work, "rate", 0.0):
+    if rate := row_rate(work):
         require(rows >= 1, f"Client {client} has no training rows, so there are no batches.")
         steps = poisson_steps(rate, work.epochs, work.max_steps)
         numbers = np.full((steps, poisson_room(rows, rate)), PADDING, np.int32)
