@@ -114,7 +114,7 @@ def test_a_supernode_that_connects_late_is_served_and_weighed(made: Deployed, tm
     """A fifth SuperNode is started while a run is under way. It takes part in the rounds after
     it connected, and in none before.
     """
-    loopback, folder, rounds = made.loopback, tmp_path / "results", 40
+    loopback, folder, rounds = made.loopback, tmp_path / "results", 20
     config = {
         "method": METHOD,
         "clients": CLIENTS,
