@@ -10,7 +10,8 @@ from tests.datasets.real_data import need
 from tools import tutorials
 
 FLOWER = "hospitals_with_flower"
-SLOW = {"choosing_q", FLOWER}  # more than 20 seconds on two cores
+# more than 20 seconds where nothing has been compiled yet
+SLOW = {"choosing_q", "group_fairness", "own_method", "own_pytorch_model", FLOWER}
 DATA = {"group_fairness": "acs-income"}
 EVERY = pytest.mark.parametrize("script", tutorials.scripts(), ids=lambda script: script.stem)
 

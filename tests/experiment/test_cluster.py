@@ -105,6 +105,7 @@ def kill_one(killed):
     return progress
 
 
+@pytest.mark.slow
 def test_two_workers_leave_the_same_files_as_this_process(where, tmp_path):
     told = []
     there = files(
