@@ -12,11 +12,10 @@ from evenly.api.results import Results
 from evenly.api.search import TuningResults
 from evenly.api.settings import (
     ColumnSettings,
-    ComparisonSettings,
     MethodLike,
     TrainingSettings,
-    model_of,
     plan_comparison,
+    plan_fields,
     record_of,
     source_of,
     with_settings,
@@ -32,11 +31,10 @@ from evenly.experiment.config import (
 from evenly.experiment.deployment import Deployment
 from evenly.experiment.execute import Progress
 from evenly.experiment.folder import RunRecord, read_record
-from evenly.experiment.objects import PlanObjects, stored_model
 from evenly.experiment.paper import paper_lines
-from evenly.experiment.reopen import open_results, open_study, read_plan
+from evenly.experiment.reopen import open_results, open_study, read_plan, read_search
 from evenly.experiment.study import StudyPlan
-from evenly.experiment.tuning import QFFL, search
+from evenly.experiment.tuning import QFFL, open_search, search
 from evenly.experiment.tuning_space import plan_tuning
 from evenly.outside import shortened
 from evenly.plugins import load_files
@@ -58,7 +56,7 @@ def default_folder(plan: AnyPlan) -> Path:
     return Path("results") / f"{plan.name.replace('/', '-')}-{plan.fingerprint()[:8]}"
 
 
-@with_settings(ColumnSettings, TrainingSettings, ComparisonSettings)
+@with_settings(ColumnSettings, TrainingSettings)
 def compare(
     data: Any = "synthetic",
     methods: MethodLike | Iterable[MethodLike] = METHODS,
@@ -165,7 +163,9 @@ def tune(
         force: Whether to replace results of other settings in the folder.
         progress: As for `compare`.
         plugins: As for `compare`.
-        settings: Columns of a table and training settings, as for `compare`.
+        settings: The columns of a table and how methods are trained, from `client` to
+            `evaluate_every`, as for `compare`. Trials are evaluated after their last round only;
+            `evaluate_every` is for the chosen settings and the baseline.
 
     Returns:
         All trials, the choice, and the results of the chosen settings beside the baseline.
@@ -184,7 +184,6 @@ def tune(
     """
     files, training = load_files(plugins), record_of(TrainingSettings, settings)
     source, held = source_of(data, record_of(ColumnSettings, settings))
-    model, task = model_of(training.model)
     plan, number = plan_tuning(
         method,
         source,
@@ -194,14 +193,8 @@ def tune(
         baseline=baseline,
         trials=trials,
         batch=batch,
-        rounds=training.rounds,
-        seeds=training.seeds,
-        model=model,
-        sampling=training.sampling,
-        training={"learning_rate": training.learning_rate, "batch_size": training.batch_size},
         plugins=files,
-        own={} if task is None else {"model": stored_model(task)},
-        objects=PlanObjects(held, task),
+        **plan_fields(training, held),
     )
     command = _call("tune", data, method, settings)
     options = _options(progress, force=force)
@@ -323,17 +316,18 @@ def reproduce(
 
 def load_results(
     folder: str | Path, *, plugins: Iterable[str | Path] = ()
-) -> Results | StudyResults:
-    """Read the results in a folder that `compare`, `run`, `reproduce`, the command line or a
-    deployment wrote. Nothing is trained.
+) -> Results | StudyResults | TuningResults:
+    """Read the results in a folder, written by a function, by the command line or by a deployment.
+    Nothing is trained.
 
     Args:
-        folder: The folder. Of a search, the folder CHOSEN inside it.
+        folder: The folder.
         plugins: Python files that register the methods, metrics or data sets of these results.
-            Files that a folder names are not executed unless you name them.
+            Name them again: code is never run just because a folder mentions it.
 
     Returns:
-        The results of the comparison, study or deployment.
+        `Results` of a comparison or a deployment, `StudyResults` of a study, or `TuningResults` of
+        a search.
 
     Raises:
         ValueError: If the folder holds no finished results, or they need a plugin that is not
@@ -351,6 +345,8 @@ def load_results(
     """
     load_files(plugins)
     path = Path(folder)
+    if searched := read_search(path):
+        return TuningResults(open_search(searched, path), path)
     plan = read_plan(path)
     if isinstance(plan, StudyPlan):
         record = read_record(path) or RunRecord()

@@ -117,9 +117,14 @@ class TrainingOptions(NamedTuple):
         ),
     ] = "weighted(clients=10)"
 
-    def shared(self) -> dict[str, Any]:
-        """Return the options that the plans of comparisons and of searches have in common."""
-        return {"rounds": self.rounds, "model": self.model, "sampling": self.sampling}
+    epochs: Annotated[int, typer.Option(help="Passes over a client's rows per round.")] = 1
+    dropout: Annotated[
+        float, typer.Option(help="Probability that a sampled client does not return.")
+    ] = 0.0
+    evaluate_every: Annotated[
+        int,
+        typer.Option(help="Rounds between evaluations. With 0, about fifty evaluations in all."),
+    ] = 0
 
 
 class ShortOptions(NamedTuple):
