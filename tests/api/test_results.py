@@ -207,7 +207,9 @@ def test_differences_are_paired_by_seed_and_corrected(results: evenly.Results):
     history = results.history()
     last = history[history["round"] == 6]
     tests = []
-    for (method, row), metric in zip(found.iterrows(), ["average"] * 2 + ["worst10"] * 2):
+    for (method, row), metric in zip(
+        found.iterrows(), ["average"] * 2 + ["worst10"] * 2, strict=True
+    ):
         by_seed = last.pivot(index="seed", columns="method", values=metric)
         test = paired((by_seed[method] - by_seed["q-fedavg(q=1)"]).to_numpy())
         tests.append(test)

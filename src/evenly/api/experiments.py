@@ -72,9 +72,11 @@ def compare(
     All methods see the same clients and batches, so that differences are due to the methods.
 
     Args:
-        data: A DataFrame of pandas or Polars, the path of a .csv or .parquet file, a `Federation`,
-            or a data set such as ``"synthetic(clients=20)"``. A table is split anew for each seed;
-            a `Federation` keeps its split.
+        data: A DataFrame of pandas or Polars, an Arrow table, the path of a .csv or .parquet file
+            or of a folder of Parquet files, a Dataset of PyTorch or Hugging Face, a dict from
+            clients to Datasets, a `Federation`, or a data set such as
+            ``"synthetic(clients=20)"``. Tables and Datasets are split anew for each seed; a
+            `Federation` keeps its split.
         methods: Methods in notation, such as ``"q-fedavg(q=[1, 5])"``, or algorithms of your own.
         out: A folder for results, models and the report. Repeat the call to resume after an
             interruption. By default everything stays in memory.
@@ -82,7 +84,8 @@ def compare(
         progress: Whether to show progress, or a function that is called with the number of rounds
             done and of all rounds.
         plugins: Python files that register methods, metrics or data sets.
-        client: Column of a table that names the client of each row.
+        client: Column of a table that names the client of each row. For a Dataset also an array
+            with one client for each example.
         label: Column to predict.
         sensitive: Columns whose values are groups of people.
         favourable: Label that people want to get. Detected for yes and no, and for two numbers.
@@ -96,7 +99,8 @@ def compare(
         client_group: Column that names the group of each client.
         name: Name of a DataFrame in tables and reports.
         rounds: Number of communication rounds.
-        seeds: Number of seeds, or a list of them. Each draws new splits, cohorts and batches.
+        seeds: Number of seeds, or a list of them. Each draws new cohorts and batches, and new
+            splits unless the data are a `Federation` or have a split column.
         model: Name of a model, such as ``"mlp(hidden=[64])"``, or a model of `evenly.models`. By
             default the simplest that fits.
         sampling: How the cohort of a round is sampled, for methods that do not set their own.
@@ -153,8 +157,8 @@ def tune(
             ``"q-fedavg(q=[0.1, 1, 5])"``.
         objectives: Metrics to improve. Several give a Pareto front.
         keep: Metric that must stay within a margin of the baseline's.
-        within: The margin; infinity for none. By default 1 point with one objective, and none with
-            several.
+        within: The margin, in the unit of `keep`; infinity for none. By default 1 with one
+            objective, which is a point of accuracy, and none with several.
         baseline: Method from which the margin is measured. By default q = 0 if q is searched, else
             fedavg.
         trials: Number of settings to try. By default 64, or all combinations if there are fewer.

@@ -98,12 +98,21 @@ class TrainingOptions(NamedTuple):
 
     rounds: Annotated[int, typer.Option(help="Number of communication rounds.")] = 2000
     seeds: Annotated[
-        int, typer.Option(help="Number of seeds. Each draws new splits, cohorts and batches.")
+        int,
+        typer.Option(
+            help=(
+                "Number of seeds. Each draws new cohorts and batches, and new splits unless there"
+                " is a split column."
+            )
+        ),
     ] = 3
     model: Annotated[
         str,
         typer.Option(
-            help="softmax, logistic, svm or mlp; by default the simplest that fits the data."
+            help=(
+                "softmax, logistic, svm or mlp; for images and text lenet, cnn, resnet18 or"
+                " char-lstm. By default the simplest that fits the data."
+            )
         ),
     ] = ""
     learning_rate: Annotated[

@@ -62,8 +62,8 @@ class SearchOptions(NamedTuple):
         float | None,
         typer.Option(
             help=(
-                "The margin; inf for none. By default 1 point with one objective, and none with"
-                " several."
+                "The margin, in the unit of --keep; inf for none. By default 1 with one objective,"
+                " which is a point of accuracy, and none with several."
             )
         ),
     ] = None
