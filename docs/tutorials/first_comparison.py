@@ -35,7 +35,7 @@ patients.head(3)
 # ## Everything in one cell
 #
 # The next cell adds a method and a metric, trains three methods five times each, draws the charts,
-# writes a report, predicts with the best model and prints how the methods did, in percent. The
+# writes a report, predicts with the best model (here for the same patients) and prints how the methods did, in percent. The
 # sections below explain it part by part.
 
 # %% tags=["everything"]
@@ -54,8 +54,8 @@ class ByLoss(Rule):  # a client counts in proportion to its loss
 
 method = evenly.Method(name="by-loss", title="By loss", reference="", formula="F", rule=ByLoss)
 metric = Metric(
-    "below_55", "below 55 %", "share of a < 0.55", "0 to 100 %", -1,
-    lambda accuracy, rows: 100 * np.mean(accuracy < 0.55), rests_on="clients",
+    name="below_55", title="below 55 %", formula="share of a < 0.55", range="0 to 100 %", better=-1,
+    function=lambda accuracy, rows: 100 * np.mean(accuracy < 0.55), rests_on="clients",
 )  # fmt: skip
 evenly.register(method)
 evenly.register(metric)
@@ -82,7 +82,8 @@ print(results.table(["average", "worst10", "below_55"], intervals=False).round(1
 # says what a client must reveal, so that a report can list it.
 #
 # **The metric** is a function of the accuracies of all clients: the share of hospitals below 55 %.
-# The `-1` says that lower is better, and `rests_on` says what the function is called with.
+# `better=-1` says that lower is better. `rests_on` says what the function is called with, and whose
+# numbers it reveals ([add a metric](../add-a-metric.md)).
 #
 # **The comparison** trains each method on the same clients, the same splits and the same
 # mini-batches, so that differences are due to the methods. `full` lets every hospital take part in
@@ -140,8 +141,9 @@ results.plot("influence")
 
 # %% [markdown]
 # `plot` has five kinds of charts: `"clients"`, `"front"` (accuracy against a measure of fairness),
-# `"history"`, `"groups"` and `"influence"`. They are Altair charts; `chart.save("chart.svg")`
-# writes one to a file.
+# `"history"`, `"groups"` and `"influence"`. They are Altair charts:
+# `chart.save("chart.svg")` writes one to a file, and so do the endings `.png` and `.html`. With
+# `chart.save("chart.html", inline=True)` the page opens without a network.
 #
 # ## Groups of people
 #
@@ -185,7 +187,8 @@ results.plot("history", metric="worst10")
 results.best("worst10"), results.best("average")
 
 # %% [markdown]
-# `model` returns a trained model. It encodes new rows as in training.
+# `model` returns the trained model of one seed, by default of the first. It encodes new rows as in
+# training.
 
 # %%
 model = results.model("q-fedavg(q=5)", seed=0)

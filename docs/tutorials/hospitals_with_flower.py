@@ -5,7 +5,7 @@
 # table, run it as separate processes with encryption and keys, see what each hospital sends, and
 # read the result like any other.
 #
-# **You need** evenly with Flower: `pip install "evenly[flower]"`. Nothing else is downloaded. All
+# **You need** evenly with Flower: `pip install ".[flower]"`. Nothing else is downloaded. All
 # processes run on this machine and talk over the loopback.
 #
 # **It takes** fifteen minutes to read and about a minute to run.

@@ -90,12 +90,13 @@ def test_a_search_gives_the_same_as_the_command(tmp_path: Path):
     method = "q-fedavg(q=[1, 5])"
     found = evenly.tune(
         tmp_path / "patients.csv", method, **COLUMNS, rounds=3, seeds=2, out=tmp_path / "python",
-        progress=False,
+        epochs=2, dropout=0.2, evaluate_every=2, progress=False,
     )  # fmt: skip
     command(
         "tune", "--data", tmp_path / "patients.csv", "--client", "hospital", "--label",
         "readmitted", "--sensitive", "sex", "--drop", "id", "--method", method, "--rounds", 3,
-        "--seeds", 2, "--out", tmp_path / "command",
+        "--seeds", 2, "--epochs", 2, "--dropout", 0.2, "--evaluate-every", 2, "--out",
+        tmp_path / "command",
     )  # fmt: skip
     for name in ("tuning.csv", "chosen/results.csv"):
         texts = [(tmp_path / folder / name).read_text() for folder in ("python", "command")]
@@ -105,6 +106,33 @@ def test_a_search_gives_the_same_as_the_command(tmp_path: Path):
     assert table[table["chosen"]]["method"].tolist() == [found.best]
     assert found.best in found.results
     assert found.results.model(found.best).predict(patients().head(2)).shape == (2,)
+    assert found.results.history()["round"].unique().tolist() == [0, 2, 3]
+    again = evenly.load_results(tmp_path / "command")
+    assert isinstance(again, evenly.TuningResults)
+    pd.testing.assert_frame_equal(again.table(), table)
+    pd.testing.assert_frame_equal(again.results.table(), found.results.table())
+    assert repr(again) == repr(found)
+
+
+def test_epochs_and_dropout_change_a_search():
+    def losses(**settings: Any) -> list[float]:
+        found = evenly.tune(
+            "synthetic(clients=5)", "q-fedavg(q=[1])", rounds=3, seeds=1, progress=False, **settings
+        )
+        return found.results["q-fedavg(q=0)"].history()["loss"].tolist()
+
+    plain = losses()
+    assert losses(epochs=4) != plain
+    assert losses(dropout=0.9) != plain
+
+
+def test_a_search_that_is_not_finished_is_not_read(tmp_path: Path):
+    evenly.tune(
+        "synthetic(clients=5)", "q-fedavg(q=[1])", rounds=2, seeds=1, out=tmp_path, progress=False
+    )
+    (tmp_path / "chosen" / "results.csv").unlink()
+    with pytest.raises(ValueError, match=r"started it to continue: evenly\.tune"):
+        evenly.load_results(tmp_path)
 
 
 def test_a_search_over_a_table_in_memory_with_a_model_of_ones_own():

@@ -197,3 +197,39 @@ def test_a_central_test_set_has_its_own_column():
     assert isinstance(results.groups("central"), pd.DataFrame)
     with pytest.raises(ValueError, match="belongs to no client"):
         results.clients("central")
+
+
+def test_differences_are_paired_by_seed_and_corrected(results: evenly.Results):
+    from evenly.metrics import holm, paired
+
+    found = results.differences(["average", "worst10"], "q-fedavg(q=1.0)")
+    assert found.index.tolist() == ["fedavg", "q-fedavg(q=5)"] * 2
+    history = results.history()
+    last = history[history["round"] == 6]
+    tests = []
+    for (method, row), metric in zip(
+        found.iterrows(), ["average"] * 2 + ["worst10"] * 2, strict=True
+    ):
+        by_seed = last.pivot(index="seed", columns="method", values=metric)
+        test = paired((by_seed[method] - by_seed["q-fedavg(q=1)"]).to_numpy())
+        tests.append(test)
+        assert row["metric"] == metric
+        assert row["difference"] == pytest.approx(test.difference)
+        ends = [test.difference - test.half_width, test.difference + test.half_width]
+        np.testing.assert_allclose([row["low"], row["high"]], ends)
+        np.testing.assert_allclose([row["p"], row["effect"]], [test.p, test.effect])
+        assert row["seeds"] == 3
+    np.testing.assert_allclose(found["p_holm"], holm([test.p for test in tests]))
+
+
+def test_differences_have_a_default_baseline_and_refuse_what_does_not_exist(
+    results: evenly.Results,
+):
+    first, same = results.differences(), results.differences("worst10", "fedavg", split="test")
+    pd.testing.assert_frame_equal(first, same)
+    assert not results.differences("average", split="valid").equals(results.differences("average"))
+    with pytest.raises(ValueError, match="no metric 'worst_10'"):
+        results.differences("worst_10")
+    with pytest.raises(ValueError, match="no method 'fedvag'"):
+        results.differences("worst10", "fedvag")
+    assert results["fedavg"].differences().empty

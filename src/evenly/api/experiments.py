@@ -12,11 +12,10 @@ from evenly.api.results import Results
 from evenly.api.search import TuningResults
 from evenly.api.settings import (
     ColumnSettings,
-    ComparisonSettings,
     MethodLike,
     TrainingSettings,
-    model_of,
     plan_comparison,
+    plan_fields,
     record_of,
     source_of,
     with_settings,
@@ -32,11 +31,10 @@ from evenly.experiment.config import (
 from evenly.experiment.deployment import Deployment
 from evenly.experiment.execute import Progress
 from evenly.experiment.folder import RunRecord, read_record
-from evenly.experiment.objects import PlanObjects, stored_model
 from evenly.experiment.paper import paper_lines
-from evenly.experiment.reopen import open_results, open_study, read_plan
+from evenly.experiment.reopen import open_results, open_study, read_plan, read_search
 from evenly.experiment.study import StudyPlan
-from evenly.experiment.tuning import QFFL, search
+from evenly.experiment.tuning import QFFL, open_search, search
 from evenly.experiment.tuning_space import plan_tuning
 from evenly.outside import shortened
 from evenly.plugins import load_files
@@ -58,7 +56,7 @@ def default_folder(plan: AnyPlan) -> Path:
     return Path("results") / f"{plan.name.replace('/', '-')}-{plan.fingerprint()[:8]}"
 
 
-@with_settings(ColumnSettings, TrainingSettings, ComparisonSettings)
+@with_settings(ColumnSettings, TrainingSettings)
 def compare(
     data: Any = "synthetic",
     methods: MethodLike | Iterable[MethodLike] = METHODS,
@@ -74,9 +72,11 @@ def compare(
     All methods see the same clients and batches, so that differences are due to the methods.
 
     Args:
-        data: A DataFrame of pandas or Polars, the path of a .csv or .parquet file, a `Federation`,
-            or a data set such as ``"synthetic(clients=20)"``. A table is split anew for each seed;
-            a `Federation` keeps its split.
+        data: A DataFrame of pandas or Polars, an Arrow table, the path of a .csv or .parquet file
+            or of a folder of Parquet files, a Dataset of PyTorch or Hugging Face, a dict from
+            clients to Datasets, a `Federation`, or a data set such as
+            ``"synthetic(clients=20)"``. Tables and Datasets are split anew for each seed; a
+            `Federation` keeps its split.
         methods: Methods in notation, such as ``"q-fedavg(q=[1, 5])"``, or algorithms of your own.
         out: A folder for results, models and the report. Repeat the call to resume after an
             interruption. By default everything stays in memory.
@@ -84,7 +84,8 @@ def compare(
         progress: Whether to show progress, or a function that is called with the number of rounds
             done and of all rounds.
         plugins: Python files that register methods, metrics or data sets.
-        client: Column of a table that names the client of each row.
+        client: Column of a table that names the client of each row. For a Dataset also an array
+            with one client for each example.
         label: Column to predict.
         sensitive: Columns whose values are groups of people.
         favourable: Label that people want to get. Detected for yes and no, and for two numbers.
@@ -98,7 +99,8 @@ def compare(
         client_group: Column that names the group of each client.
         name: Name of a DataFrame in tables and reports.
         rounds: Number of communication rounds.
-        seeds: Number of seeds, or a list of them. Each draws new splits, cohorts and batches.
+        seeds: Number of seeds, or a list of them. Each draws new cohorts and batches, and new
+            splits unless the data are a `Federation` or have a split column.
         model: Name of a model, such as ``"mlp(hidden=[64])"``, or a model of `evenly.models`. By
             default the simplest that fits.
         sampling: How the cohort of a round is sampled, for methods that do not set their own.
@@ -155,8 +157,8 @@ def tune(
             ``"q-fedavg(q=[0.1, 1, 5])"``.
         objectives: Metrics to improve. Several give a Pareto front.
         keep: Metric that must stay within a margin of the baseline's.
-        within: The margin; infinity for none. By default 1 point with one objective, and none with
-            several.
+        within: The margin, in the unit of `keep`; infinity for none. By default 1 with one
+            objective, which is a point of accuracy, and none with several.
         baseline: Method from which the margin is measured. By default q = 0 if q is searched, else
             fedavg.
         trials: Number of settings to try. By default 64, or all combinations if there are fewer.
@@ -165,7 +167,9 @@ def tune(
         force: Whether to replace results of other settings in the folder.
         progress: As for `compare`.
         plugins: As for `compare`.
-        settings: Columns of a table and training settings, as for `compare`.
+        settings: The columns of a table and how methods are trained, from `client` to
+            `evaluate_every`, as for `compare`. Trials are evaluated after their last round only;
+            `evaluate_every` is for the chosen settings and the baseline.
 
     Returns:
         All trials, the choice, and the results of the chosen settings beside the baseline.
@@ -184,7 +188,6 @@ def tune(
     """
     files, training = load_files(plugins), record_of(TrainingSettings, settings)
     source, held = source_of(data, record_of(ColumnSettings, settings))
-    model, task = model_of(training.model)
     plan, number = plan_tuning(
         method,
         source,
@@ -194,14 +197,8 @@ def tune(
         baseline=baseline,
         trials=trials,
         batch=batch,
-        rounds=training.rounds,
-        seeds=training.seeds,
-        model=model,
-        sampling=training.sampling,
-        training={"learning_rate": training.learning_rate, "batch_size": training.batch_size},
         plugins=files,
-        own={} if task is None else {"model": stored_model(task)},
-        objects=PlanObjects(held, task),
+        **plan_fields(training, held),
     )
     command = _call("tune", data, method, settings)
     options = _options(progress, force=force)
@@ -323,17 +320,18 @@ def reproduce(
 
 def load_results(
     folder: str | Path, *, plugins: Iterable[str | Path] = ()
-) -> Results | StudyResults:
-    """Read the results in a folder that `compare`, `run`, `reproduce`, the command line or a
-    deployment wrote. Nothing is trained.
+) -> Results | StudyResults | TuningResults:
+    """Read the results in a folder, written by a function, by the command line or by a deployment.
+    Nothing is trained.
 
     Args:
-        folder: The folder. Of a search, the folder CHOSEN inside it.
+        folder: The folder.
         plugins: Python files that register the methods, metrics or data sets of these results.
-            Files that a folder names are not executed unless you name them.
+            Name them again: code is never run just because a folder mentions it.
 
     Returns:
-        The results of the comparison, study or deployment.
+        `Results` of a comparison or a deployment, `StudyResults` of a study, or `TuningResults` of
+        a search.
 
     Raises:
         ValueError: If the folder holds no finished results, or they need a plugin that is not
@@ -351,6 +349,8 @@ def load_results(
     """
     load_files(plugins)
     path = Path(folder)
+    if searched := read_search(path):
+        return TuningResults(open_search(searched, path), path)
     plan = read_plan(path)
     if isinstance(plan, StudyPlan):
         record = read_record(path) or RunRecord()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evenly.algorithms import Variant
+from evenly.api.tables import paired_table, paper_table
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import (
@@ -199,9 +200,48 @@ class Results:
                 columns[f"{name}_high"] = [one.mean + one.half_width for one in own]
         return pd.DataFrame(columns, index=pd.Index(self.methods, name="method"))
 
+    def differences(
+        self,
+        metrics: str | Sequence[str] = "worst10",
+        baseline: str | None = None,
+        *,
+        split: str | None = None,
+    ) -> "pd.DataFrame":
+        """Each method less the baseline, seed by seed, as in the report's section on chance.
+
+        Args:
+            metrics: Name of a metric, or several.
+            baseline: Label of the method that is subtracted. By default the first.
+            split: The rows on which the metrics are measured, as for `table`.
+
+        Returns:
+            A pandas DataFrame whose index is the method, with the columns metric, difference (mean
+            over seeds), low and high (its 95 % interval), p (two-sided), p_holm (corrected for all
+            rows of this table), effect (the mean in standard deviations) and seeds. With one seed
+            only the difference is known.
+
+        Raises:
+            ValueError: If a metric, the baseline or the split does not exist.
+
+        Example:
+            >>> import evenly
+            >>> results = evenly.compare("synthetic(clients=5)", rounds=5, seeds=3, progress=False)
+            >>> results.differences("worst10", "fedavg").index.tolist()
+            ['q-fedavg(q=1)', 'q-fedavg(q=5)']
+        """
+        names = [metrics] if isinstance(metrics, str) else list(metrics)
+        first = self.methods[0] if baseline is None else self._label(baseline)
+        own = {label: self._by_seed(label, split) for label in self.methods}
+        return paired_table(own, first, names)
+
     def _spreads(self, label: str, split: str | None) -> dict[str, Any]:
-        """Every metric of a method. Group metrics of the default split are those of the report,
-        which are measured on the central test set if there is one.
+        """The mean of every metric of a method over its seeds."""
+        found = self._by_seed(label, split)
+        return {name: spread(np.array(list(own.values()))) for name, own in found.items()}
+
+    def _by_seed(self, label: str, split: str | None) -> dict[str, dict[int, float]]:
+        """Every metric of a method in each seed. Group metrics of the default split are those of
+        the report, which are measured on the central test set if there is one.
         """
         found = final_by_seed(self._comparison, label, self._split(split))
         if split is None:
@@ -214,7 +254,7 @@ class Results:
             values = final_values(self._comparison, client_split(self._comparison))
             if CENTRAL in next(iter(values[label].values())):
                 found[CENTRAL] = {seed: own[CENTRAL] for seed, own in values[label].items()}
-        return {name: spread(np.array(list(own.values()))) for name, own in found.items()}
+        return found
 
     def clients(self, split: str | None = None) -> "pd.DataFrame":
         """One row for each method and client: how it is served, and how much it counted.
@@ -321,27 +361,7 @@ class Results:
             A pandas DataFrame with the columns split, method, metric, paper, paper_deviation, ours,
             ours_low, ours_high and difference. It is empty without a paper.
         """
-        import pandas as pd
-
-        names = [
-            "split", "method", "metric", "paper", "paper_deviation", "ours", "ours_low",
-            "ours_high", "difference",
-        ]  # fmt: skip
-        rows = [
-            (
-                line.split,
-                line.label,
-                line.metric,
-                line.paper,
-                line.paper_deviation,
-                line.ours.mean,
-                line.ours.mean - line.ours.half_width,
-                line.ours.mean + line.ours.half_width,
-                line.difference,
-            )
-            for line in self._paper
-        ]
-        return pd.DataFrame(rows, columns=names)
+        return paper_table(self._paper)
 
     def best(self, metric: str = "worst10", *, split: str | None = None) -> str:
         """The label of the method with the best mean of a metric.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TuningResults:
-    """The results of a search. `evenly.tune` returns them.
+    """The results of a search. `evenly.tune` and `evenly.load_results` return them.
 
     Attributes:
         best: Notation of the chosen method.

@@ -52,11 +52,6 @@ class TrainingSettings(NamedTuple):
     sampling: str = "weighted(clients=10)"
     learning_rate: float = 0.1
     batch_size: int = 10
-
-
-class ComparisonSettings(NamedTuple):
-    """Further settings of a comparison."""
-
     epochs: int = 1
     dropout: float = 0.0
     evaluate_every: int = 0
@@ -112,32 +107,36 @@ def plan_comparison(
     """The plan of a comparison."""
     files = load_files(plugins)
     training = record_of(TrainingSettings, settings)
-    more = record_of(ComparisonSettings, settings)
     source, held = source_of(data, record_of(ColumnSettings, settings))
     texts, algorithms = methods_of(methods)
-    model, task = model_of(training.model)
-    own: dict[str, Any] = {"model": stored_model(task)} if task is not None else {}
+    fields = plan_fields(training, held)
     if algorithms:
-        own["methods"] = {label: stored_method(one) for label, one in algorithms.items()}
-    return Plan(
-        name="compare",
-        data=source,
-        methods=texts,
-        rounds=training.rounds,
-        seeds=seeds_of(training.seeds),
-        model=model,
-        sampling=training.sampling,
-        training={
+        own = {label: stored_method(one) for label, one in algorithms.items()}
+        fields["own"]["methods"] = own
+        fields["objects"] = fields["objects"]._replace(methods=algorithms)
+    return Plan(name="compare", data=source, methods=texts, plugins=files, **fields)
+
+
+def plan_fields(training: TrainingSettings, held: Any = None) -> dict[str, Any]:
+    """The fields of a plan that say how its methods are trained. `held` is the object that holds
+    the data, if they are not a file or a data set.
+    """
+    model, task = model_of(training.model)
+    return {
+        "rounds": training.rounds,
+        "seeds": seeds_of(training.seeds),
+        "model": model,
+        "sampling": training.sampling,
+        "training": {
             "learning_rate": training.learning_rate,
             "batch_size": training.batch_size,
-            "epochs": more.epochs,
+            "epochs": training.epochs,
         },
-        evaluate_every=more.evaluate_every,
-        dropout=more.dropout,
-        plugins=files,
-        own=own,
-        objects=PlanObjects(held, task, algorithms),
-    )
+        "evaluate_every": training.evaluate_every,
+        "dropout": training.dropout,
+        "own": {} if task is None else {"model": stored_model(task)},
+        "objects": PlanObjects(held, task),
+    }
 
 
 def source_of(data: Any, columns: ColumnSettings) -> tuple[dict[str, Any], Any]:

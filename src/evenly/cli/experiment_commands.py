@@ -38,14 +38,6 @@ def compare(
         typer.Option(help="Methods, separated by commas. A list in brackets tries every value."),
     ] = "fedavg,q-fedavg(q=[1, 5])",
     training: TrainingOptions,
-    epochs: Annotated[int, typer.Option(help="Passes over a client's rows per round.")] = 1,
-    dropout: Annotated[
-        float, typer.Option(help="Probability that a sampled client does not return.")
-    ] = 0.0,
-    evaluate_every: Annotated[
-        int,
-        typer.Option(help="Rounds between evaluations. With 0, about fifty evaluations in all."),
-    ] = 0,
     columns: TableColumns,
     rows: RowColumns,
     plugin: Plugins = None,
@@ -59,13 +51,8 @@ def compare(
     from evenly.cli.experiment_runs import RunOptions, run_experiment, show_result
     from evenly.experiment.folder import RunRecord
 
-    settings = {
-        **training._asdict(),
-        "epochs": epochs,
-        "dropout": dropout,
-        "evaluate_every": evaluate_every,
-    }
-    plan = plan_comparison(data_source(data, columns, rows), algorithms, settings, plugin or ())
+    source = data_source(data, columns, rows)
+    plan = plan_comparison(source, algorithms, training._asdict(), plugin or ())
     options = RunOptions(output.out, output.force, Execution(loggers=checked_loggers(log)))
     result = run_experiment(plan, RunRecord(command=this_command()), options)
     show_result(result, as_json=output.as_json)

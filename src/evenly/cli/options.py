@@ -98,12 +98,21 @@ class TrainingOptions(NamedTuple):
 
     rounds: Annotated[int, typer.Option(help="Number of communication rounds.")] = 2000
     seeds: Annotated[
-        int, typer.Option(help="Number of seeds. Each draws new splits, cohorts and batches.")
+        int,
+        typer.Option(
+            help=(
+                "Number of seeds. Each draws new cohorts and batches, and new splits unless there"
+                " is a split column."
+            )
+        ),
     ] = 3
     model: Annotated[
         str,
         typer.Option(
-            help="softmax, logistic, svm or mlp; by default the simplest that fits the data."
+            help=(
+                "softmax, logistic, svm or mlp; for images and text lenet, cnn, resnet18 or"
+                " char-lstm. By default the simplest that fits the data."
+            )
         ),
     ] = ""
     learning_rate: Annotated[
@@ -117,9 +126,14 @@ class TrainingOptions(NamedTuple):
         ),
     ] = "weighted(clients=10)"
 
-    def shared(self) -> dict[str, Any]:
-        """Return the options that the plans of comparisons and of searches have in common."""
-        return {"rounds": self.rounds, "model": self.model, "sampling": self.sampling}
+    epochs: Annotated[int, typer.Option(help="Passes over a client's rows per round.")] = 1
+    dropout: Annotated[
+        float, typer.Option(help="Probability that a sampled client does not return.")
+    ] = 0.0
+    evaluate_every: Annotated[
+        int,
+        typer.Option(help="Rounds between evaluations. With 0, about fifty evaluations in all."),
+    ] = 0
 
 
 class ShortOptions(NamedTuple):

@@ -62,8 +62,8 @@ class SearchOptions(NamedTuple):
         float | None,
         typer.Option(
             help=(
-                "The margin; inf for none. By default 1 point with one objective, and none with"
-                " several."
+                "The margin, in the unit of --keep; inf for none. By default 1 with one objective,"
+                " which is a point of accuracy, and none with several."
             )
         ),
     ] = None
@@ -128,17 +128,16 @@ def tune(
     stays within a point of q = 0.
     """
     from evenly.api.experiments import default_folder
+    from evenly.api.settings import TrainingSettings, plan_fields
     from evenly.experiment.tuning_space import plan_tuning
     from evenly.report.tuning_page import write_tuning
 
     plan, number = plan_tuning(
         method or Q_METHOD,
         data_source(data, columns, rows),
-        seeds=training.seeds,
-        training={"learning_rate": training.learning_rate, "batch_size": training.batch_size},
         plugins=plugin_records(plugin),
         **search.arguments(method),
-        **training.shared(),
+        **plan_fields(TrainingSettings(**training._asdict())),
     )
     _show_data(plan)
     folder = output.out or default_folder(plan)

@@ -32,6 +32,7 @@ from evenly.experiment.folder import CHOSEN, RunRecord, Store, read_record, slug
 from evenly.experiment.objects import read_federation
 from evenly.experiment.plan import NewerError, Plan, programs, read_fields
 from evenly.experiment.study import Study, StudyPlan, execute_study
+from evenly.experiment.tuning_space import TuningPlan
 from evenly.plugins import refuse_unloaded
 from evenly.types import NO_CHOICE, Trace
 
@@ -324,6 +325,34 @@ def _search_words(folder: Path) -> str:
         f"The folder {str(folder)!r} contains a search for settings. Run the command that started"
         f" it to continue{command}"
     )
+
+
+def read_search(folder: Path) -> TuningPlan | None:
+    """The plan of a finished search for settings; None if the folder holds something else.
+
+    Raises:
+        ValueError: If the search is not finished, or needs a plugin that is not loaded.
+    """
+    path = folder / "plan.json"
+    if not path.exists():
+        return None
+    text = path.read_text()
+    try:
+        fields = read_fields(text)
+    except ValueError:
+        return None  # `read_plan` says what is wrong
+    if "shared" not in fields:
+        return None
+    if not (folder / CHOSEN / "results.csv").exists():
+        raise ValueError(_search_words(folder))
+    shared = fields["shared"]
+    refuse_unloaded(shared.get("plugins", ()) if isinstance(shared, dict) else (), folder)
+    try:
+        return TuningPlan.from_json(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged, so the settings of this search are unknown: {error}"
+        ) from None
 
 
 def open_results(folder: Path) -> Comparison:

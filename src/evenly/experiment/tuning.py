@@ -29,6 +29,7 @@ from evenly.experiment.folder import (
     training_timer,
     with_record,
 )
+from evenly.experiment.reopen import open_results
 from evenly.experiment.search_trials import (
     Trial,
     TrialDatabase,
@@ -121,15 +122,33 @@ def search(
         _train(
             plan, study, (start, stop), folder=folder, progress=meter.stage(left), metrics=metrics
         )
+    return _chosen_among(
+        plan, study, trials, lambda choice: _final(plan, choice, folder, meter.stage(1), command)
+    )
+
+
+def open_search(plan: TuningPlan, folder: Path) -> Tuning:
+    """The finished search in a folder. Nothing is trained."""
+    with open(folder / TABLE_FILE, newline="") as file:
+        number = sum(1 for _ in csv.DictReader(file)) - 1  # the first row is the baseline
+    study = TrialDatabase(plan, folder / STUDY)
+    return _chosen_among(plan, study, number, lambda _: open_results(folder / CHOSEN))
+
+
+def _chosen_among(
+    plan: TuningPlan,
+    study: TrialDatabase,
+    trials: int,
+    final: Callable[[TuningChoice], Comparison],
+) -> Tuning:
+    """Choose among the first trials. `final` gives the results of the choice on all rows."""
     baseline, finished = study.baseline, study.trials()[:trials]
     assert baseline is not None
     means = {trial.label: trial.means for trial in (baseline, *finished)}
     choice = choose(
         means, plan.baseline, objectives=plan.objectives, keep=plan.keep, within=plan.within
     )
-    return Tuning(
-        plan, baseline, finished, choice, _final(plan, choice, folder, meter.stage(1), command)
-    )
+    return Tuning(plan, baseline, finished, choice, final(choice))
 
 
 def _train(
