@@ -14,6 +14,7 @@ import pytest
 from evenly.flower.deploy import loopback
 from evenly.flower.deploy.loopback import Loopback, ProcessError
 from evenly.flower.deploy.security import NodeKey
+from evenly.flower.versions import Addresses
 
 
 class Started(NamedTuple):
@@ -87,7 +88,7 @@ def test_everything_lies_in_one_folder(link: Loopback, machine: Machine, tmp_pat
         "/bin/flower-superexec",
     )
     assert f"--ssl-certfile={folder}/certificates/server.pem" in superlink.command
-    assert f"--port={link.port}" in superlink.command
+    assert f"--port={link.addresses.runtime}" in superlink.command
     assert f"--root-certificates={folder}/certificates/ca.pem" in server.command
     secret = f"--superexec-auth-secret-file={folder}/keys/superexec.secret"
     assert secret in superlink.command
@@ -101,7 +102,7 @@ def test_everything_lies_in_one_folder(link: Loopback, machine: Machine, tmp_pat
         str(folder / "homes" / "superlink")
     }
     assert (
-        f'address = "127.0.0.1:{link.port}"'
+        f'address = "127.0.0.1:{link.addresses.control}"'
         in (folder / "homes" / "superlink" / "config.toml").read_text()
     )
     assert (server.env["OWN"], server.env["FLWR_TELEMETRY_ENABLED"]) == ("1", "0")
@@ -216,7 +217,8 @@ def test_a_superlink_is_healthy_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, healthy: bool
 ):
     made = Loopback(tmp_path)
-    made.certificates, made.address = loopback.make_certificates(tmp_path), "127.0.0.1:1"
+    made.certificates = loopback.make_certificates(tmp_path)
+    made.addresses, made.version = Addresses("127.0.0.1", 1, 1, 1), (1, 41)
     answer: Any = SimpleNamespace(status=status)
     opener = SimpleNamespace(open=lambda *_, **__: nullcontext(answer))
     monkeypatch.setattr(loopback.urllib.request, "build_opener", lambda *_: opener)

@@ -75,6 +75,7 @@ def node(
     """Start the SuperNode of a site. It runs only apps that somebody trusted has signed, and
     answers within the site's policy.
     """
+    from evenly.flower import versions
     from evenly.flower.deploy.loopback import program
 
     files = {"--ca": ca, "--key": key, "--trusted-entities": trusted_entities}
@@ -93,7 +94,7 @@ def node(
         str(trusted_entities.resolve()),
         "--node-config",
         _node_config(config, policy),
-        *([] if port is None else ["--port", str(port)]),
+        *([] if port is None else versions.node_address(None, port, versions.installed())),
     ]
     if show:
         plain_console().print(shlex.join(command), markup=False, soft_wrap=True)

@@ -15,7 +15,8 @@ Modules of the server, in the order in which a round passes through them:
 - `recorder`, `server_state`: the files of a deployment, and its checkpoint.
 
 `clients` has the ready clients (`clients.rows` computes the numbers that they send), `app` writes
-apps from `templates`, and `deploy` runs a whole federation on one machine.
+apps from `templates`, and `deploy` runs a whole federation on one machine. `versions` knows what
+differs between versions of Flower.
 """
 
 from importlib import import_module, util

@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evenly.flower import versions
 from evenly.flower.app import SITES, policy_path, read_schema, site_name
 from evenly.flower.deploy.security import (
     Certificates,
@@ -257,6 +258,12 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
+def _listening(port: int) -> bool:
+    with suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+        return True
+    return False
+
+
 def _signal(process: Process, number: int) -> None:
     """Send a signal to the process group, whose id stays reserved until its last process ended."""
     with suppress(ProcessLookupError, PermissionError):
@@ -297,6 +304,7 @@ class Loopback:
         self.folder = folder.resolve()
         self.logs = (logs or folder / "logs").resolve()
         self.nodes: dict[str, Process] = {}
+        self.version = versions.installed()
         self._env = dict(env)
         self._processes: list[Process] = []
 
@@ -323,40 +331,35 @@ class Loopback:
         self.certificates: Certificates = make_certificates(
             self.folder / "certificates", keep_authority=False
         )
-        (self.port,) = free_ports(1)
-        self.address = f"{HOST}:{self.port}"
-        secret = write_secret(self.folder / "keys" / "superexec.secret", secrets.token_bytes(32))
-        tls = [
-            f"--ssl-{what}={path}"
-            for what, path in zip(
-                ("ca-certfile", "certfile", "keyfile"), self.certificates, strict=True
-            )
-        ]
-        self._shared = [f"--superexec-auth-secret-file={secret}"]
-        home = self._home("superlink")
-        (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress ='
-            f' "{self.address}"\nroot-certificates = {json.dumps(str(self.certificates.ca))}\n'
+        ports = free_ports(versions.ports_needed(self.version))
+        self.addresses = versions.addresses(HOST, ports, self.version)
+        self.address = self.addresses.of(self.addresses.fleet)
+        self._secret = write_secret(
+            self.folder / "keys" / "superexec.secret", secrets.token_bytes(32)
         )
-        listening = [
-            f"--host={HOST}",
-            f"--port={self.port}",
-            "--isolation=process",
-            "--enable-supernode-auth",
-        ]
-        link = self._start("superlink", ["flower-superlink", *tls, *self._shared, *listening])
-        wait_until(self._healthy, link, STARTING, "answering on its port")
+        control = self.addresses.of(self.addresses.control)
+        (self._home("superlink") / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress ='
+            f' "{control}"\nroot-certificates = {json.dumps(str(self.certificates.ca))}\n'
+        )
+        self.start_link()
         self.start_server()
+
+    def start_link(self) -> Process:
+        """Start the SuperLink; again after it was killed."""
+        command = versions.superlink(
+            self.addresses, *self.certificates, self._secret, version=self.version
+        )
+        self.link = self._start("superlink", command)
+        wait_until(self._healthy, self.link, STARTING, "answering on its port")
+        return self.link
 
     def start_server(self) -> Process:
         """Start the process that starts ServerApps; again after it was killed."""
-        trusted = [
-            f"--root-certificates={self.certificates.ca}",
-            f"--runtime-api-address={self.address}",
-        ]
-        self.server = self._start(
-            "serverapp", ["flower-superexec", *trusted, *self._shared], home="superlink"
+        command = versions.superexec(
+            self.addresses, self.certificates.ca, self._secret, version=self.version
         )
+        self.server = self._start("serverapp", command, home="superlink")
         return self.server
 
     def register(self, name: str, key: NodeKey | None = None) -> NodeKey:
@@ -379,8 +382,7 @@ class Loopback:
         ]
         command += [
             f"--auth-supernode-private-key={key.private}",
-            f"--host={HOST}",
-            f"--port={port}",
+            *versions.node_address(HOST, port, self.version),
             f"--node-config={given}",
         ]
         command += [] if trusted is None else [f"--trusted-entities={trusted}"]
@@ -467,11 +469,14 @@ class Loopback:
         return process
 
     def _healthy(self) -> bool:
+        if not versions.answers_http(self.version):
+            return all(_listening(port) for port in self.addresses[1:])
         context = ssl.create_default_context(cafile=str(self.certificates.ca))
         direct = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
-        with suppress(OSError), direct.open(f"https://{self.address}/health", timeout=5) as answer:
+        url = f"https://{self.addresses.of(self.addresses.runtime)}/health"
+        with suppress(OSError), direct.open(url, timeout=5) as answer:
             return answer.status == 200
         return False
 

@@ -1,0 +1,104 @@
+"""What differs between versions of Flower, from 1.26 on.
+
+Flower moved its interfaces from gRPC to HTTP one after the other. Until 1.34 a SuperLink listens on
+three ports: for commands (control), for SuperNodes (fleet) and for ServerApps (runtime). From 1.35
+ServerApps use HTTP, from 1.37 commands, and from 1.40 everything is on one port.
+"""
+
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+Version = tuple[int, int]
+SECRET: Version = (1, 29)  # a secret between the SuperLink and the process that starts ServerApps
+RUNTIME_TLS: Version = (1, 30)  # TLS between them
+RUNTIME_HTTP: Version = (1, 35)
+CONTROL_HTTP: Version = (1, 37)  # the certificate of the SuperLink serves the runtime, too
+NO_PLUGIN_TYPE: Version = (1, 38)
+FLEET_HTTP: Version = (1, 40)
+
+
+def installed() -> Version:
+    """The version of Flower in this environment."""
+    major, minor = metadata.version("flwr").split(".")[:2]
+    return int(major), int(minor)
+
+
+class Addresses(NamedTuple):
+    """Where a SuperLink listens. Newer versions of Flower need fewer ports."""
+
+    host: str
+    control: int
+    fleet: int
+    runtime: int
+
+    def of(self, port: int) -> str:
+        return f"{self.host}:{port}"
+
+
+def ports_needed(version: Version) -> int:
+    """The number of ports of a SuperLink."""
+    if version >= FLEET_HTTP:
+        return 1
+    return 2 if version >= CONTROL_HTTP else 3
+
+
+def addresses(host: str, ports: Iterable[int], version: Version) -> Addresses:
+    """The ports of a SuperLink, by their use."""
+    first, *rest = ports
+    if version >= FLEET_HTTP:
+        return Addresses(host, first, first, first)
+    if version >= CONTROL_HTTP:
+        return Addresses(host, first, rest[0], first)
+    return Addresses(host, first, rest[0], rest[1])
+
+
+def superlink(
+    own: Addresses, ca: Path, certificate: Path, key: Path, secret: Path, *, version: Version
+) -> list[str]:
+    """The command of a SuperLink with TLS that admits registered SuperNodes only."""
+    files = {"ca-certfile": ca, "certfile": certificate, "keyfile": key}
+    command = ["flower-superlink", *(f"--ssl-{what}={path}" for what, path in files.items())]
+    if RUNTIME_TLS <= version < CONTROL_HTTP:
+        command += [f"--appio-ssl-{what}={path}" for what, path in files.items()]
+    command += _secret(secret, version)
+    if version < CONTROL_HTTP:
+        command.append(f"--control-api-address={own.of(own.control)}")
+    if version < FLEET_HTTP:
+        command.append(f"--fleet-api-address={own.of(own.fleet)}")
+    if version < RUNTIME_HTTP:
+        command.append(f"--serverappio-api-address={own.of(own.runtime)}")
+    else:
+        command += [f"--host={own.host}", f"--port={own.runtime}"]
+    return [*command, "--isolation=process", "--enable-supernode-auth"]
+
+
+def superexec(own: Addresses, ca: Path, secret: Path, *, version: Version) -> list[str]:
+    """The command of the process that starts ServerApps.
+
+    Before 1.30 Flower has no TLS between this process and its SuperLink, so both must run on one
+    machine.
+    """
+    trusted = f"--root-certificates={ca}" if version >= RUNTIME_TLS else "--insecure"
+    option = "runtime" if version >= CONTROL_HTTP else "appio"
+    command = ["flower-superexec", trusted, f"--{option}-api-address={own.of(own.runtime)}"]
+    if version < NO_PLUGIN_TYPE:
+        command.append("--plugin-type=serverapp")
+    return [*command, *_secret(secret, version)]
+
+
+def node_address(host: str | None, port: int, version: Version) -> list[str]:
+    """Where a SuperNode listens for its own ClientApps; without a host, where Flower likes."""
+    if version >= RUNTIME_HTTP:
+        return [*([] if host is None else [f"--host={host}"]), f"--port={port}"]
+    return [f"--clientappio-api-address={host or '127.0.0.1'}:{port}"]
+
+
+def answers_http(version: Version) -> bool:
+    """Whether a SuperLink answers `/health` on the port of the runtime."""
+    return version >= RUNTIME_HTTP
+
+
+def _secret(path: Path, version: Version) -> list[str]:
+    return [f"--superexec-auth-secret-file={path}"] if version >= SECRET else []
