@@ -20,6 +20,8 @@ PAPERS = ("q-FFL", "p-FFL", "PropFair", "FedCvg-Ratio")
 FOLDERS = {
     "adult-sex": ("adult",),
     "acs-income": ("acs_income_2018",),
+    "acs-bias": ("acs_income_2018",),
+    "heart-disease": ("heart_disease",),
     "fair_mnist_rotate": ("mnist",),
 }
 cards = pytest.mark.parametrize("card", DATASETS.values(), ids=list(DATASETS))

@@ -14,8 +14,12 @@ row, and one column at a time.
 
 import hashlib
 import shutil
+import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ from evenly.records import require
 
 PIECE_ROWS = 2**16  # rows that are encoded at a time
 MAPPED_BYTES = 2**26  # of features; smaller ones are held in memory
+PATIENCE, PAUSE = 2.0, 0.2  # seconds before progress is shown, and between two updates
 TEMPORARY = "/var/tmp"  # on a disk, where /tmp is often memory; TMPDIR takes precedence
 
 
@@ -41,6 +46,7 @@ class ColumnTable:
 
     def __init__(self, source: Any, rows: int, *, on_disk: bool) -> None:
         self.source, self._rows, self._on_disk = source, rows, on_disk
+        self.reading = Reading(0)
         self.columns: list[str] = list(source.schema.names)
 
     def __len__(self) -> int:
@@ -49,7 +55,9 @@ class ColumnTable:
     def __getitem__(self, name: str) -> Any:
         """The values of a column: a NumPy array if it holds plain numbers, else a pandas column."""
         if self._on_disk:
-            return _values(self.source.to_table(columns=[name], **_frugal()).column(0))
+            values = _values(self.source.to_table(columns=[name], **_frugal()).column(0))
+            self.reading.advance(len(self))
+            return values
         return _values(self.source.column(name))
 
     def pieces(self, names: Sequence[str]) -> "Iterator[ColumnTable]":
@@ -63,6 +71,7 @@ class ColumnTable:
         )
         for batch in batches:
             if len(batch):
+                self.reading.advance(len(batch) * len(names))
                 yield ColumnTable(pa.Table.from_batches([batch]), len(batch), on_disk=False)
 
     def encoded(self, encoder: Encoder) -> np.ndarray:
@@ -78,6 +87,16 @@ class ColumnTable:
             start += len(part)
         return x
 
+    @contextmanager
+    def shown(self, columns: int) -> Iterator[None]:
+        """Show progress on the terminal while as many columns are read, if it takes long."""
+        self.reading = Reading(columns * len(self) if self._on_disk else 0)
+        try:
+            yield
+        finally:
+            self.reading.end()
+            self.reading = Reading(0)
+
     def digest(self) -> str:
         """The hash of names, types and values of all columns, however they are cut into chunks."""
         from pandas import Series
@@ -88,6 +107,35 @@ class ColumnTable:
             hashed = hash_pandas_object(Series(self[name]), index=False)
             digest.update(hashed.to_numpy().tobytes())
         return digest.hexdigest()
+
+
+class Reading:
+    """Progress of reading a table, on a terminal or in a notebook: a line with the time left, which
+    appears after two seconds and goes at the end.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+        self.began = self.written = time.monotonic()
+        self.shows = total > 0 and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+        # other threads load data while the bar of an experiment is shown
+        self.shows &= threading.current_thread() is threading.main_thread()
+
+    def advance(self, cells: int) -> None:
+        """Note that some cells were read."""
+        self.done += cells
+        now = time.monotonic()
+        if self.shows and now - self.began > PATIENCE and now - self.written > PAUSE:
+            self.written = now
+            share = min(self.done / self.total, 1.0)
+            left = (now - self.began) * (1 - share) / share
+            line = f"Reading the table: {share:.0%}, {left:.0f} s left"
+            print(f"\r{line:<60}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Remove the line, if there is one."""
+        if self.shows and self.written > self.began:
+            print(f"\r{'':<60}\r", end="", file=sys.stderr, flush=True)
 
 
 def as_table(data: Any) -> Any:

@@ -181,10 +181,12 @@ class TableColumn(NamedTuple):
         if str(values.dtype) == "category":
             categorical = getattr(values, "cat", values)
             codes = np.asarray(categorical.codes)
-            used, inverse = np.unique(codes, return_inverse=True)
-            # a missing value has the code -1, which is the place of None
+            # Counting is many times faster than sorting. A missing value has the code -1, which is
+            # counted first and is the place of None.
+            occurs = np.bincount(codes.astype(np.intp) + 1) > 0
             every = np.array([*categorical.categories, None], dtype=object)
-            return TableColumn(self.what, every[used]), inverse
+            inverse = (np.cumsum(occurs) - 1)[codes.astype(np.intp) + 1]
+            return TableColumn(self.what, every[np.flatnonzero(occurs) - 1]), inverse
         if not _is_pandas(values) and values.dtype.kind in "iufbUS":
             values, inverse = np.unique(values, return_inverse=True)
             return TableColumn(self.what, values), inverse

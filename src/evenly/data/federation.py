@@ -376,6 +376,23 @@ class Source(NamedTuple):
         name: str,
     ) -> Federation:
         """The federation of the table; see `Federation.from_frame`."""
+        if not isinstance(self.frame, ColumnTable):
+            return self._federation(choice, wanted, shares=shares, seed=seed, name=name)
+        features = len(self.frame.columns) - len(self.roles) - len(choice.drop)
+        # features are checked, fitted and encoded; those that the user lists are not checked
+        read = 3 * features if choice.features is None else 2 * len(choice.features)
+        with self.frame.shown(len(self.roles) + read):
+            return self._federation(choice, wanted, shares=shares, seed=seed, name=name)
+
+    def _federation(
+        self,
+        choice: ColumnChoice,
+        wanted: "FairnessChoice",
+        *,
+        shares: tuple[float, float],
+        seed: int,
+        name: str,
+    ) -> Federation:
         try:
             blank = self.without_features(wanted, shares=shares, seed=seed, name=name)
         except ValueError as error:

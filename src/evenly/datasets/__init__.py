@@ -5,6 +5,8 @@ the network.
 5
 """
 
+from evenly.datasets.acs_bias import CARD as _ACS_BIAS
+from evenly.datasets.acs_bias import acs_bias
 from evenly.datasets.acs_income import CARD as _ACS_INCOME
 from evenly.datasets.acs_income import acs_income
 from evenly.datasets.adult import ADULT_SEX_CARD as _ADULT_SEX
@@ -28,6 +30,8 @@ from evenly.datasets.files import (
     fetch,
     locate,
 )
+from evenly.datasets.heart_disease import CARD as _HEART_DISEASE
+from evenly.datasets.heart_disease import heart_disease
 from evenly.datasets.leaf import FEMNIST_CARD as _FEMNIST
 from evenly.datasets.leaf import SENT140_CARD as _SENT140
 from evenly.datasets.leaf import femnist, sent140
@@ -49,10 +53,10 @@ from evenly.registry import add
 
 __all__ = [
     "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes",
-    "acs_income", "adult", "adult_sex", "check", "cifar10", "cifar100", "cinic10", "compas",
-    "data_folder", "fair_mnist_rotate", "fashion_mnist", "femnist", "fetch", "locate", "mnist",
-    "register", "sent140", "shakespeare", "stackoverflow", "synthetic", "synthetic_census",
-    "synthetic_crowd", "vehicle",
+    "acs_bias", "acs_income", "adult", "adult_sex", "check", "cifar10", "cifar100", "cinic10",
+    "compas", "data_folder", "fair_mnist_rotate", "fashion_mnist", "femnist", "fetch",
+    "heart_disease", "locate", "mnist", "register", "sent140", "shakespeare", "stackoverflow",
+    "synthetic", "synthetic_census", "synthetic_crowd", "vehicle",
 ]  # fmt: skip
 
 _SYNTHETIC = DatasetCard(
@@ -78,6 +82,8 @@ DATASETS: dict[str, DatasetCard] = {
         _ADULT_SEX,
         _COMPAS,
         _ACS_INCOME,
+        _ACS_BIAS,
+        _HEART_DISEASE,
         _FASHION_MNIST,
         _MNIST,
         _FAIR_MNIST_ROTATE,

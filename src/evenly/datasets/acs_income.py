@@ -298,7 +298,7 @@ def acs_income(
     names = select_states(states, source)
     draws = Draws(seed, "rows")
     tables = [
-        _sample(read_state(name, source), rows_per_state, draws.at(CODES[name])) for name in names
+        sample(read_state(name, source), rows_per_state, draws.at(CODES[name])) for name in names
     ]
     table = dict(zip(COLUMNS, np.concatenate(tables, axis=1), strict=True))
     owner = np.repeat(np.arange(len(names)), [t.shape[1] for t in tables])
@@ -378,7 +378,7 @@ def _groups(table: dict[str, np.ndarray], sensitive: str, races: int) -> Groups:
     return groups._replace(unprivileged=others) if sensitive == "race" else groups
 
 
-def _sample(table: np.ndarray, most: int, draw: np.random.Generator) -> np.ndarray:
+def sample(table: np.ndarray, most: int, draw: np.random.Generator) -> np.ndarray:
     rows = table.shape[1]
     return table[:, np.sort(draw.permutation(rows)[:most])] if 0 < most < rows else table
 
