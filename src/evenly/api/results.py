@@ -1,6 +1,6 @@
 """Results of comparisons and studies in Python: tables, charts, reports and trained models."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -415,7 +415,8 @@ class Results:
             split: The rows on which clients or groups are measured, as for `table`.
 
         Returns:
-            An Altair chart. A notebook shows it; `chart.save("chart.svg")` writes it.
+            An Altair chart. A notebook shows it; `chart.save("chart.svg")` writes it, also as
+            .png or .html; an .html file needs no network with ``inline=True``.
 
         Raises:
             ValueError: If the kind or the metric does not exist, or the data have none.
@@ -432,18 +433,24 @@ class Results:
             raise unknown("chart", kind, KINDS)
         return draw(self._comparison, kind, metric, split and self._split(split))
 
-    def latex(self, metrics: str | Sequence[str] = ()) -> str:
+    def latex(
+        self, metrics: str | Sequence[str] = (), *, names: Mapping[str, str] | None = None
+    ) -> str:
         """The table of methods in LaTeX: means ± half of the 95 % interval, bold where a method is
         clearly best.
 
         Args:
             metrics: Names of metrics. By default the main ones.
+            names: How methods are called in the table, by label; others keep their label.
 
         Returns:
             The table. Its first lines are comments that say what it shows.
         """
-        names = [metrics] if isinstance(metrics, str) else list(metrics)
-        table, titles = main_table(self._comparison, names)
+        chosen = [metrics] if isinstance(metrics, str) else list(metrics)
+        table, titles = main_table(self._comparison, chosen)
+        shown = {self._label(label): name for label, name in (names or {}).items()}
+        rows = (row._replace(label=shown.get(row.label, row.label)) for row in table.rows)
+        table = table._replace(rows=tuple(rows))
         about = table_title(self._comparison, table, spread_words(table.seeds))
         caption = f"{about}. Bold: best in its column, and every other method is clearly worse"
         return latex(table, titles, caption)
