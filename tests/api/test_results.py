@@ -258,3 +258,23 @@ def test_loggers_are_checked_before_training():
         evenly.compare("synthetic(clients=4)", "fedavg", rounds=1, seeds=1, log="tensorboard")
     with pytest.raises(ValueError, match="tensorbord"):
         evenly.compare("synthetic(clients=4)", "fedavg", rounds=1, seeds=1, log=["tensorbord"])
+
+
+class OwnLogistic(evenly.models.Logistic):
+    """A model that is not evenly's, so that no folder stores its code."""
+
+
+def test_a_model_of_ones_own_is_passed_again_only_in_a_new_session(tmp_path: Path):
+    task = OwnLogistic(features=4)
+    first = evenly.compare(
+        patients(), "fedavg", **COLUMNS, model=task, rounds=2, seeds=2, out=tmp_path, progress=False
+    )
+    rows = patients().head(20)
+    expected = first.model("fedavg", seed=1, task=task).probabilities(rows)
+    np.testing.assert_array_equal(first.model("fedavg", seed=1).probabilities(rows), expected)
+    again = evenly.load_results(tmp_path)
+    assert isinstance(again, evenly.Results)
+    with pytest.raises(ValueError, match="Pass it again"):
+        again.model("fedavg", seed=1)
+    found = again.model("fedavg", seed=1, task=task).probabilities(rows)
+    np.testing.assert_array_equal(found, expected)

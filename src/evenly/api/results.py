@@ -23,7 +23,8 @@ from evenly.experiment.folder import slug
 from evenly.experiment.paper import PaperLine
 from evenly.experiment.plan import Plan
 from evenly.metrics import EVERY_METRIC, spread
-from evenly.notation import parse, unknown
+from evenly.models import TASKS
+from evenly.notation import same, unknown
 from evenly.records import require
 from evenly.report.focus import best_of
 from evenly.report.group_values import RATES, group_rates, group_split, groupings
@@ -135,7 +136,7 @@ class Results:
             return self.methods[0]
         if method in self.methods:
             return method
-        same = [label for label in self.methods if _same(method, label)]
+        same = [label for label in self.methods if same(method, label)]
         if not same:
             raise unknown("method", method, self.methods, " in these results")
         return same[0]
@@ -501,7 +502,8 @@ class Results:
             method: Label of the method. It may be left out if there is only one.
             seed: Seed of the run. By default the first.
             number: Which of the models, for a method that trains several.
-            task: The model that you passed to `evenly.compare`, if the results come from a folder.
+            task: The model of your own that you passed to `evenly.compare`, if these results come
+                from `evenly.load_results`.
 
         Returns:
             The model: ``results.model("fedavg").predict(rows)``.
@@ -526,7 +528,7 @@ class Results:
         models = (
             self._trained(label, runs[chosen])
             if self.folder is None
-            else self._stored(label, chosen, task)
+            else self._stored(label, chosen, task or self._own_task(label, chosen))
         )
         return _one_of(models, label, number)
 
@@ -544,6 +546,15 @@ class Results:
         setting = setting_of(plan, run.seed)
         task = members[0].task(setting.task, Seeds.all(run.seed))
         return models_of(run.trace, task, setting.federation)
+
+    def _own_task(self, label: str, seed: int) -> Task | None:
+        """The task of a model of one's own, whose code no folder stores, in the session that
+        trained it.
+        """
+        own = None if self._plan is None else self._plan.objects.model
+        if own is None or type(own) in TASKS.values():
+            return None
+        return self._variant(label).members[0].task(own, Seeds.all(seed))
 
     def _stored(self, label: str, seed: int, task: Task | None) -> list[Model]:
         assert self.folder is not None
@@ -572,14 +583,6 @@ class Results:
 
     def _repr_html_(self) -> str:
         return summary_html(self._comparison)
-
-
-def _same(method: str, label: str) -> bool:
-    """Whether two notations mean the same, such as q-fedavg(q=1) and q-fedavg(q=1.0)."""
-    try:
-        return parse(method) == parse(label)
-    except ValueError:  # the label of an algorithm from Python
-        return False
 
 
 def _one_of(models: list[Model], label: str, number: int | None) -> Model:
