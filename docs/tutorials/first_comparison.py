@@ -35,8 +35,8 @@ patients.head(3)
 # ## Everything in one cell
 #
 # The next cell adds a method and a metric, trains three methods five times each, draws the charts,
-# writes a report, predicts with the best model (here for the same patients) and prints how the methods did, in percent. The
-# sections below explain it part by part.
+# writes a report, predicts with the best model (here for the same patients) and prints how the
+# methods did, in percent. The sections below explain it part by part.
 
 # %% tags=["everything"]
 import evenly

@@ -207,7 +207,7 @@ pd.DataFrame(trace.weights[-2:].round(2), index=["round 199", "round 200"], colu
 #
 # `--plugin` loads the file for one command. We start the command from Python; in a terminal it
 # begins with `evenly compare --plugin urgent.py`. The folder that it writes can be read in Python.
-# A folder names its plugins, but their code runs only if you name them, too.
+# `load_results` needs `plugins=` again: it never runs code just because a folder mentions it.
 
 # %%
 table = ["--data", "stays.csv", "--client", "hospital", "--label", "returned"]

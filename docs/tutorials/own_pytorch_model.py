@@ -74,7 +74,7 @@ results.table()[["average", "worst10", "variance"]].round(1)
 # `to_torch` gives a state dict. The module predicts what the simulator's model predicts:
 
 # %%
-model = results.model("fedavg", task=task)  # of the first seed; choose another with seed=
+model = results.model("fedavg")  # of the first seed; choose another with seed=
 network = SmallCNN()
 network.load_state_dict(model.to_torch())
 with torch.no_grad():

@@ -223,3 +223,15 @@ def _quoted(text: str) -> str:
         return text
     quote = next((quote for quote in QUOTES if quote not in text), QUOTES[0])
     return quote + text.replace(quote, quote * 2) + quote
+
+
+def same(first: str, second: str) -> bool:
+    """Whether two notations mean the same.
+
+    >>> same("q-fedavg(q=1)", "q-fedavg(q=1.0)"), same("fedavg", "fedprox")
+    (True, False)
+    """
+    try:
+        return parse(first) == parse(second)
+    except ValueError:  # the label of an algorithm from Python
+        return False

@@ -109,6 +109,45 @@ class Model:
             )
         return np.asarray(self.task.probabilities(self.params, self._examples(rows)))
 
+    def predict_proba(self, rows: Any) -> np.ndarray:
+        """The same as `probabilities`, under scikit-learn's name."""
+        return self.probabilities(rows)
+
+    def score(self, rows: Any, labels: Any) -> float:
+        """The share of rows whose label is predicted, as scikit-learn's classifiers compute it.
+
+        Args:
+            rows: As for `predict`.
+            labels: The true label of each row, as text or in the type of the training labels.
+
+        Returns:
+            The accuracy, from 0 to 1.
+
+        Raises:
+            TypeError: As `predict`.
+            ValueError: If there is not one label for each row, or a label does not occur in
+                `Model.labels`; otherwise as `predict`.
+
+        Example:
+            >>> import evenly
+            >>> results = evenly.compare("synthetic(clients=5)", "fedavg", rounds=2, seeds=1)
+            >>> federation, model = results.federation, results.model()
+            >>> 0 <= model.score(federation.x, federation.y) <= 1
+            True
+        """
+        true, predicted = np.asarray(labels).astype(str), self.predict(rows)
+        require(
+            true.shape == predicted.shape,
+            f"There must be one label for each of the {len(predicted):,} rows, got labels of shape"
+            f" {true.shape}.",
+        )
+        unknown = sorted(set(true.tolist()) - set(self.labels))
+        require(
+            not unknown,
+            f"Labels must be among {', '.join(self.labels[:20])}, got {', '.join(unknown[:5])}.",
+        )
+        return float((predicted == true).mean())
+
     def to_torch(self) -> dict[str, Any]:
         """Return the weights as a state dict of PyTorch, for a model of `evenly.from_torch`.
 

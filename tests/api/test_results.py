@@ -206,10 +206,8 @@ def test_differences_are_paired_by_seed_and_corrected(results: evenly.Results):
     assert found.index.tolist() == ["fedavg", "q-fedavg(q=5)"] * 2
     history = results.history()
     last = history[history["round"] == 6]
-    tests = []
-    for (method, row), metric in zip(
-        found.iterrows(), ["average"] * 2 + ["worst10"] * 2, strict=True
-    ):
+    metrics, tests = ["average", "average", "worst10", "worst10"], []
+    for (method, row), metric in zip(found.iterrows(), metrics, strict=True):
         by_seed = last.pivot(index="seed", columns="method", values=metric)
         test = paired((by_seed[method] - by_seed["q-fedavg(q=1)"]).to_numpy())
         tests.append(test)
@@ -233,3 +231,50 @@ def test_differences_have_a_default_baseline_and_refuse_what_does_not_exist(
     with pytest.raises(ValueError, match="no method 'fedvag'"):
         results.differences("worst10", "fedvag")
     assert results["fedavg"].differences().empty
+
+
+def test_latex_renames_methods(results: evenly.Results):
+    text = results.latex("worst10", names={"q-fedavg(q=1.0)": "Ours & more"})
+    assert r"Ours \& more &" in text
+    assert "fedavg &" in text
+    assert "q-fedavg(q=1) &" not in text
+    with pytest.raises(ValueError, match="no method 'fedvag'"):
+        results.latex(names={"fedvag": "x"})
+
+
+def test_a_model_scores_like_scikit_learn(results: evenly.Results):
+    rows, model = patients(), results.model("fedavg")
+    share = (model.predict(rows) == rows["readmitted"].astype(str)).mean()
+    assert model.score(rows, rows["readmitted"]) == pytest.approx(share)
+    np.testing.assert_array_equal(model.predict_proba(rows), model.probabilities(rows))
+    with pytest.raises(ValueError, match="one label for each"):
+        model.score(rows, rows["readmitted"].head(2))
+    with pytest.raises(ValueError, match=r"Labels must be among .*, got perhaps"):
+        model.score(rows.head(1), ["perhaps"])
+
+
+def test_loggers_are_checked_before_training():
+    with pytest.raises(ValueError, match="Loggers write into a folder"):
+        evenly.compare("synthetic(clients=4)", "fedavg", rounds=1, seeds=1, log="tensorboard")
+    with pytest.raises(ValueError, match="tensorbord"):
+        evenly.compare("synthetic(clients=4)", "fedavg", rounds=1, seeds=1, log=["tensorbord"])
+
+
+class OwnLogistic(evenly.models.Logistic):
+    """A model that is not evenly's, so that no folder stores its code."""
+
+
+def test_a_model_of_ones_own_is_passed_again_only_in_a_new_session(tmp_path: Path):
+    task = OwnLogistic(features=4)
+    first = evenly.compare(
+        patients(), "fedavg", **COLUMNS, model=task, rounds=2, seeds=2, out=tmp_path, progress=False
+    )
+    rows = patients().head(20)
+    expected = first.model("fedavg", seed=1, task=task).probabilities(rows)
+    np.testing.assert_array_equal(first.model("fedavg", seed=1).probabilities(rows), expected)
+    again = evenly.load_results(tmp_path)
+    assert isinstance(again, evenly.Results)
+    with pytest.raises(ValueError, match="Pass it again"):
+        again.model("fedavg", seed=1)
+    found = again.model("fedavg", seed=1, task=task).probabilities(rows)
+    np.testing.assert_array_equal(found, expected)

@@ -31,6 +31,7 @@ from evenly.experiment.config import (
 from evenly.experiment.deployment import Deployment
 from evenly.experiment.execute import Progress
 from evenly.experiment.folder import RunRecord, read_record
+from evenly.experiment.loggers import check_loggers
 from evenly.experiment.paper import paper_lines
 from evenly.experiment.reopen import open_results, open_study, read_plan, read_search
 from evenly.experiment.study import StudyPlan
@@ -65,6 +66,7 @@ def compare(
     force: bool = False,
     progress: Show = True,
     plugins: Iterable[str | Path] = (),
+    log: str | Iterable[str] = (),
     **settings: Any,
 ) -> Results:
     """Train several methods on the same data and compare them, as `evenly compare` does.
@@ -84,6 +86,8 @@ def compare(
         progress: Whether to show progress, or a function that is called with the number of rounds
             done and of all rounds.
         plugins: Python files that register methods, metrics or data sets.
+        log: Loggers that follow every evaluation: "tensorboard", "mlflow" or "wandb". They need
+            `out`.
         client: Column of a table that names the client of each row. For a Dataset also an array
             with one client for each example.
         label: Column to predict.
@@ -125,8 +129,10 @@ def compare(
     """
     plan = plan_comparison(data, methods, settings, plugins)
     record = RunRecord(command=_call("compare", data, methods, settings))
-    folder = None if out is None else Path(out)
-    return run_plan(plan, record, folder, _options(progress, force=force))
+    loggers = (log,) if isinstance(log, str) else tuple(log)
+    check_loggers(loggers)
+    options = _options(progress, force=force)._replace(loggers=loggers)
+    return run_plan(plan, record, None if out is None else Path(out), options)
 
 
 @with_settings(ColumnSettings, TrainingSettings)

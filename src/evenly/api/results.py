@@ -1,6 +1,6 @@
 """Results of comparisons and studies in Python: tables, charts, reports and trained models."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,8 @@ from evenly.experiment.folder import slug
 from evenly.experiment.paper import PaperLine
 from evenly.experiment.plan import Plan
 from evenly.metrics import EVERY_METRIC, spread
-from evenly.notation import parse, unknown
+from evenly.models import TASKS
+from evenly.notation import same, unknown
 from evenly.records import require
 from evenly.report.focus import best_of
 from evenly.report.group_values import RATES, group_rates, group_split, groupings
@@ -135,7 +136,7 @@ class Results:
             return self.methods[0]
         if method in self.methods:
             return method
-        same = [label for label in self.methods if _same(method, label)]
+        same = [label for label in self.methods if same(method, label)]
         if not same:
             raise unknown("method", method, self.methods, " in these results")
         return same[0]
@@ -415,7 +416,8 @@ class Results:
             split: The rows on which clients or groups are measured, as for `table`.
 
         Returns:
-            An Altair chart. A notebook shows it; `chart.save("chart.svg")` writes it.
+            An Altair chart. A notebook shows it; `chart.save("chart.svg")` writes it, also as
+            .png or .html; an .html file needs no network with ``inline=True``.
 
         Raises:
             ValueError: If the kind or the metric does not exist, or the data have none.
@@ -432,18 +434,24 @@ class Results:
             raise unknown("chart", kind, KINDS)
         return draw(self._comparison, kind, metric, split and self._split(split))
 
-    def latex(self, metrics: str | Sequence[str] = ()) -> str:
+    def latex(
+        self, metrics: str | Sequence[str] = (), *, names: Mapping[str, str] | None = None
+    ) -> str:
         """The table of methods in LaTeX: means ± half of the 95 % interval, bold where a method is
         clearly best.
 
         Args:
             metrics: Names of metrics. By default the main ones.
+            names: How methods are called in the table, by label; others keep their label.
 
         Returns:
             The table. Its first lines are comments that say what it shows.
         """
-        names = [metrics] if isinstance(metrics, str) else list(metrics)
-        table, titles = main_table(self._comparison, names)
+        chosen = [metrics] if isinstance(metrics, str) else list(metrics)
+        table, titles = main_table(self._comparison, chosen)
+        shown = {self._label(label): name for label, name in (names or {}).items()}
+        rows = (row._replace(label=shown.get(row.label, row.label)) for row in table.rows)
+        table = table._replace(rows=tuple(rows))
         about = table_title(self._comparison, table, spread_words(table.seeds))
         caption = f"{about}. Bold: best in its column, and every other method is clearly worse"
         return latex(table, titles, caption)
@@ -494,7 +502,8 @@ class Results:
             method: Label of the method. It may be left out if there is only one.
             seed: Seed of the run. By default the first.
             number: Which of the models, for a method that trains several.
-            task: The model that you passed to `evenly.compare`, if the results come from a folder.
+            task: The model of your own that you passed to `evenly.compare`, if these results come
+                from `evenly.load_results`.
 
         Returns:
             The model: ``results.model("fedavg").predict(rows)``.
@@ -519,7 +528,7 @@ class Results:
         models = (
             self._trained(label, runs[chosen])
             if self.folder is None
-            else self._stored(label, chosen, task)
+            else self._stored(label, chosen, task or self._own_task(label, chosen))
         )
         return _one_of(models, label, number)
 
@@ -537,6 +546,15 @@ class Results:
         setting = setting_of(plan, run.seed)
         task = members[0].task(setting.task, Seeds.all(run.seed))
         return models_of(run.trace, task, setting.federation)
+
+    def _own_task(self, label: str, seed: int) -> Task | None:
+        """The task of a model of one's own, whose code no folder stores, in the session that
+        trained it.
+        """
+        own = None if self._plan is None else self._plan.objects.model
+        if own is None or type(own) in TASKS.values():
+            return None
+        return self._variant(label).members[0].task(own, Seeds.all(seed))
 
     def _stored(self, label: str, seed: int, task: Task | None) -> list[Model]:
         assert self.folder is not None
@@ -565,14 +583,6 @@ class Results:
 
     def _repr_html_(self) -> str:
         return summary_html(self._comparison)
-
-
-def _same(method: str, label: str) -> bool:
-    """Whether two notations mean the same, such as q-fedavg(q=1) and q-fedavg(q=1.0)."""
-    try:
-        return parse(method) == parse(label)
-    except ValueError:  # the label of an algorithm from Python
-        return False
 
 
 def _one_of(models: list[Model], label: str, number: int | None) -> Model:
