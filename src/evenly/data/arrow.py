@@ -80,6 +80,7 @@ class ColumnTable:
         names = [str(column.name) for column in encoder.columns]
         shape = (len(self), len(encoder.features))
         parts = (encoder.encode(piece) for piece in self.pieces(names))
+        _release()  # what columns took that were read one at a time
         if self.on_disk and 4 * shape[0] * shape[1] > MAPPED_BYTES:
             return _mapped(parts, shape)
         x, start = np.empty(shape, np.float32), 0
@@ -311,6 +312,13 @@ def digest_of_folder(folder: Path) -> str:
             content = hashlib.file_digest(opened, "sha256").hexdigest()
         digest.update(f"{file.relative_to(folder).as_posix()} {content}\n".encode())
     return digest.hexdigest()
+
+
+def _release() -> None:
+    """Give memory that Arrow keeps for later back to the system."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 def _frugal() -> dict[str, Any]:
