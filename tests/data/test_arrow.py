@@ -2,9 +2,12 @@
 that of a pandas table, to the bit.
 """
 
+import io
 import json
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import pytest
 import evenly
 from evenly import Federation
 from evenly.data import arrow
+from evenly.data.encoding import TableColumn
 from evenly.datasets.load import is_table, load, table_source
 
 ROWS = 900
@@ -211,3 +215,57 @@ def test_the_kept_measurement_is_within_two_gibibytes():
     assert (lines["folder"]["rows"], lines["folder"]["clients"]) == (10_000_000, 1000)
     beyond = lines["folder"]["peak_megabytes"] - lines["program"]["peak_megabytes"]
     assert beyond < 2048
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def lines_while_reading(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> str:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    Federation.from_frame(folder, **ROLES, **settings)
+    return terminal.getvalue()
+
+
+@pytest.mark.parametrize("settings", [{}, {"features": ["age", "ward"]}, {"drop": "age"}])
+def test_a_folder_that_takes_long_shows_the_time_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+):
+    folder = write_folder(tmp_path / "people")
+    assert lines_while_reading(folder, monkeypatch, **settings) == ""  # it takes no two seconds
+    monkeypatch.setattr(arrow, "PATIENCE", -1.0)
+    monkeypatch.setattr(arrow, "PAUSE", -1.0)
+    shown = lines_while_reading(folder, monkeypatch, **settings)
+    shares = [int(share) for share in re.findall(r"Reading the table: (\d+)%, \d+ s left", shown)]
+    assert shares == sorted(shares)
+    assert shares[0] < 20
+    assert shares[-1] == 100  # as many columns are read as were expected
+    assert shares.count(100) == 1
+    assert shown.endswith(f"\r{'':<60}\r")
+
+
+def test_progress_is_not_written_to_files_or_by_other_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = write_folder(tmp_path / "people")
+    monkeypatch.setattr(arrow, "PATIENCE", -1.0)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    thread = threading.Thread(target=Federation.from_frame, args=(folder,), kwargs=ROLES)
+    thread.start()
+    thread.join()
+    plain = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", plain)
+    Federation.from_frame(folder, **ROLES)
+    assert terminal.getvalue() == plain.getvalue() == ""
+
+
+def test_categories_that_no_row_has_and_missing_ones():
+    values = pd.Series(pd.Categorical(["b", None, "d", "b"], categories=["a", "b", "c", "d"]))
+    column, inverse = TableColumn.of("x", values).distinct()
+    assert column.values.tolist() == ["b", "d", None]
+    assert inverse.tolist() == [0, 2, 1, 0]
+    column, inverse = TableColumn.of("x", values[:0]).distinct()
+    assert len(column.values) == len(inverse) == 0

@@ -41,6 +41,40 @@ def test_operations_without_a_translation_are_named_with_their_module():
     )
 
 
+class Widened(nn.Module):
+    """A convolution along a line that makes it longer, inside another module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longer = nn.ConvTranspose1d(1, 1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.longer(x[:, None]).flatten(1)
+
+
+def test_cases_that_an_operation_does_not_cover_are_named_with_what_to_do():
+    refused(
+        nn.Sequential(nn.Linear(4, 4), Widened()),
+        r"aten\.convolution\.default in 1\.longer \(ConvTranspose1d\) cannot be translated to JAX:"
+        r" .* use ConvTranspose2d",
+    )
+    chosen = torch.tensor([True, False, True])
+    refused(Strange(lambda x: x[:, chosen]), r"aten\.index\.Tensor in .* Use torch\.where")
+
+
+class FiveAxes(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + torch.ones(1, 1, 1, 1, 1)).mean((0, 3, 4))
+
+
+def test_an_image_and_an_array_with_more_axes_are_named_with_what_to_do():
+    refused(
+        nn.Sequential(nn.Conv2d(1, 2, 2), FiveAxes()),
+        r"aten\.add\.Tensor in 1 \(FiveAxes\) .* an array with 5 axes\. Reshape it",
+        example=torch.zeros(3, 1, 5, 5),
+    )
+
+
 @pytest.mark.parametrize(
     "operation, sentence",
     [

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from evenly.data.columns import ColumnChoice
 from evenly.data.encoding import Encoder, as_pandas
 from evenly.records import require
 
@@ -45,7 +46,7 @@ class ColumnTable:
     """
 
     def __init__(self, source: Any, rows: int, *, on_disk: bool) -> None:
-        self.source, self._rows, self._on_disk = source, rows, on_disk
+        self.source, self._rows, self.on_disk = source, rows, on_disk
         self.reading = Reading(0)
         self.columns: list[str] = list(source.schema.names)
 
@@ -54,7 +55,7 @@ class ColumnTable:
 
     def __getitem__(self, name: str) -> Any:
         """The values of a column: a NumPy array if it holds plain numbers, else a pandas column."""
-        if self._on_disk:
+        if self.on_disk:
             values = _values(self.source.to_table(columns=[name], **_frugal()).column(0))
             self.reading.advance(len(self))
             return values
@@ -66,7 +67,7 @@ class ColumnTable:
 
         batches = (
             self.source.to_batches(columns=list(names), batch_size=PIECE_ROWS, **_frugal())
-            if self._on_disk
+            if self.on_disk
             else self.source.select(list(names)).to_batches(max_chunksize=PIECE_ROWS)
         )
         for batch in batches:
@@ -79,23 +80,14 @@ class ColumnTable:
         names = [str(column.name) for column in encoder.columns]
         shape = (len(self), len(encoder.features))
         parts = (encoder.encode(piece) for piece in self.pieces(names))
-        if self._on_disk and 4 * shape[0] * shape[1] > MAPPED_BYTES:
+        _release()  # what columns took that were read one at a time
+        if self.on_disk and 4 * shape[0] * shape[1] > MAPPED_BYTES:
             return _mapped(parts, shape)
         x, start = np.empty(shape, np.float32), 0
         for part in parts:
             x[start : start + len(part)] = part
             start += len(part)
         return x
-
-    @contextmanager
-    def shown(self, columns: int) -> Iterator[None]:
-        """Show progress on the terminal while as many columns are read, if it takes long."""
-        self.reading = Reading(columns * len(self) if self._on_disk else 0)
-        try:
-            yield
-        finally:
-            self.reading.end()
-            self.reading = Reading(0)
 
     def digest(self) -> str:
         """The hash of names, types and values of all columns, however they are cut into chunks."""
@@ -136,6 +128,23 @@ class Reading:
         """Remove the line, if there is one."""
         if self.shows and self.written > self.began:
             print(f"\r{'':<60}\r", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def shown(frame: Any, roles: int, choice: ColumnChoice) -> Iterator[None]:
+    """Show progress while a table on disk becomes a federation. A table in memory takes no time."""
+    if not isinstance(frame, ColumnTable) or not frame.on_disk:
+        yield
+        return
+    features = len(frame.columns) - roles - len(choice.drop)
+    # features are checked, fitted and encoded; those that the user lists are not checked
+    read = 3 * features if choice.features is None else 2 * len(choice.features)
+    frame.reading = Reading((roles + read) * len(frame))
+    try:
+        yield
+    finally:
+        frame.reading.end()
+        frame.reading = Reading(0)
 
 
 def as_table(data: Any) -> Any:
@@ -303,6 +312,13 @@ def digest_of_folder(folder: Path) -> str:
             content = hashlib.file_digest(opened, "sha256").hexdigest()
         digest.update(f"{file.relative_to(folder).as_posix()} {content}\n".encode())
     return digest.hexdigest()
+
+
+def _release() -> None:
+    """Give memory that Arrow keeps for later back to the system."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 def _frugal() -> dict[str, Any]:

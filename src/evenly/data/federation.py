@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.data.arrow import ColumnTable, as_table
+from evenly.data.arrow import ColumnTable, as_table, shown
 from evenly.data.columns import ColumnChoice, feature_columns, many_categories
 from evenly.data.encoding import (
     Encoder,
@@ -376,37 +376,21 @@ class Source(NamedTuple):
         name: str,
     ) -> Federation:
         """The federation of the table; see `Federation.from_frame`."""
-        if not isinstance(self.frame, ColumnTable):
-            return self._federation(choice, wanted, shares=shares, seed=seed, name=name)
-        features = len(self.frame.columns) - len(self.roles) - len(choice.drop)
-        # features are checked, fitted and encoded; those that the user lists are not checked
-        read = 3 * features if choice.features is None else 2 * len(choice.features)
-        with self.frame.shown(len(self.roles) + read):
-            return self._federation(choice, wanted, shares=shares, seed=seed, name=name)
-
-    def _federation(
-        self,
-        choice: ColumnChoice,
-        wanted: "FairnessChoice",
-        *,
-        shares: tuple[float, float],
-        seed: int,
-        name: str,
-    ) -> Federation:
-        try:
-            blank = self.without_features(wanted, shares=shares, seed=seed, name=name)
-        except ValueError as error:
-            raise self._with_others(error, choice) from None
-        names = feature_columns(self.frame, self.roles, choice)
-        unused = [
-            column
-            for column in self.frame.columns
-            if column not in self.roles and column not in names
-        ]
-        encoder = fit_encoder(self.frame, names, blank.train.rows, unused)
-        frame = self.frame
-        x = frame.encoded(encoder) if isinstance(frame, ColumnTable) else encoder.encode(frame)
-        return replace(blank, x=x, encoder=encoder, partition=f"column {self.client}")
+        with shown(self.frame, len(self.roles), choice):
+            try:
+                blank = self.without_features(wanted, shares=shares, seed=seed, name=name)
+            except ValueError as error:
+                raise self._with_others(error, choice) from None
+            names = feature_columns(self.frame, self.roles, choice)
+            unused = [
+                column
+                for column in self.frame.columns
+                if column not in self.roles and column not in names
+            ]
+            encoder = fit_encoder(self.frame, names, blank.train.rows, unused)
+            frame = self.frame
+            x = frame.encoded(encoder) if isinstance(frame, ColumnTable) else encoder.encode(frame)
+            return replace(blank, x=x, encoder=encoder, partition=f"column {self.client}")
 
     def _with_others(self, error: ValueError, choice: ColumnChoice) -> ValueError:
         """An error about labels, clients or groups, joined with one about features, so that both

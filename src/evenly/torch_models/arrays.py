@@ -84,7 +84,10 @@ def pad_constant(x: Any, pad: Sequence[int], value: float = 0.0) -> Any:
 
 def at_indices(x: Array, indices: Sequence[Any]) -> Array:
     if any(place is not None and place.dtype == bool for place in indices):
-        raise NotImplementedError("The number of rows that a mask selects must be known.")
+        raise NotImplementedError(
+            "The number of values that a mask selects must be known. Use torch.where(mask, x, 0),"
+            " which keeps all of them."
+        )
     return x[tuple(slice(None) if place is None else place for place in indices)]
 
 

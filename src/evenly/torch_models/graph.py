@@ -101,6 +101,11 @@ def evaluate(
     for node in graph.nodes:
         try:
             found[node.name] = _apply(node, found, step)
+        except NotImplementedError as error:
+            raise ValueError(
+                f"The operation {node.operation} in {node.where} cannot be translated to JAX:"
+                f" {error}"
+            ) from error
         except Exception as error:
             error.add_note(f"Operation {node.operation} in {node.where}.")
             raise

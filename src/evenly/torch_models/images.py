@@ -100,7 +100,10 @@ def convolution(
         return Image(out if bias is None else out + bias)
     x = x.first() if isinstance(x, Image) else x
     if transposed:
-        raise NotImplementedError("Transposed convolutions are translated for images only.")
+        raise NotImplementedError(
+            "Transposed convolutions are translated for images only. Add an axis of length 1 and"
+            " use ConvTranspose2d, or upsample and convolve."
+        )
     padding, dilation = (_each(values, x.ndim - 2) for values in (rest[0], rest[1]))
     stride = _each(stride, x.ndim - 2)
     if x.ndim == 3 and groups == 1:

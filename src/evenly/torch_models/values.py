@@ -110,7 +110,10 @@ def _last(value: Any) -> Any:
     if not hasattr(value, "ndim") or value.ndim == 0:
         return value
     if value.ndim > 4:
-        raise NotImplementedError(f"An image meets an array with {value.ndim} axes.")
+        raise NotImplementedError(
+            f"An image meets an array with {value.ndim} axes. Reshape it to at most four axes"
+            " [n, channels, height, width]."
+        )
     return jnp.transpose(value.reshape((1,) * (4 - value.ndim) + value.shape), (0, 2, 3, 1))
 
 
