@@ -18,6 +18,7 @@
 
 # %%
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -67,7 +68,7 @@ people = ["--sensitive", "sex", "--favourable", "no", "--unprivileged", "female"
 print(run("flower", "new", "ward", *table, *people, "--method", method, "--rounds", "2"))
 
 # %% [markdown]
-# Three of the files deserve a look before anything runs.
+# Four of the files deserve a look before anything runs.
 #
 # **`pyproject.toml`** has the settings of the run. `least` is how many answers a round needs. With
 # fewer, the run stops instead of learning from one hospital alone.
@@ -86,6 +87,19 @@ pd.Series(config, name="value").rename_axis("setting")
 schema = json.loads(Path("ward/ward/schema.json").read_text())
 print("clients:", schema["clients"], " labels:", schema["labels"], " groups:", schema["groups"])
 pd.DataFrame(schema["encoder"])[["name", "mean", "deviation"]].round(2)
+
+# %% [markdown]
+# **`policy.toml`** belongs to the hospital, which answers nothing that it does not allow. Counts of
+# fewer than five people are refused, for example, and so is a table that differs from the one
+# before by fewer than five. These patients are invented. So that every evaluation is told in full,
+# we lower both limits to 1. A hospital with real patients keeps them.
+
+# %%
+policies = sorted(Path("ward/sites").glob("*/policy.toml"))
+limits = re.compile(r"^(least_cell|least_change) = \d+$", re.MULTILINE)
+for policy in policies:
+    policy.write_text(limits.sub(r"\1 = 1", policy.read_text()))
+tomllib.loads(policies[0].read_text())
 
 # %% [markdown]
 # **`server_app.py`** is the whole server. The strategy decides how much each hospital counts;
@@ -123,8 +137,8 @@ sorted(path.name for path in Path("deployed").iterdir())
 # people, can give something away. [A real federation](../flower-deploy.md) lists who sees what, and
 # [the record](../flower-record.md) has every field.
 #
-# A hospital that does not answer, or answers with something impossible, is left out of the round,
-# and the folder says why. Here nobody was:
+# A hospital that does not answer, refuses, or answers with something impossible is left out of the
+# round, and the folder says why. Here nobody was:
 
 # %%
 json.loads(Path("deployed/left_out.json").read_text())["left_out"]
