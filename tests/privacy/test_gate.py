@@ -218,7 +218,7 @@ def test_without_noise_and_bounds_a_round_is_the_plain_round(name):
 
 def test_worked_numbers_of_the_specification():
     """Fixture T of q-FedAvg with bounds (PRIVACY.md 2.2): C = 0.3, W = 1.5, H = 0.09."""
-    losses, v = np.array([0.5, 2.0, 1.0]), np.array([[-0.2, 0.0], [0.0, -0.5], [-0.1, -0.1]])
+    losses, v = np.array([0.5, 2.0, 1.0]), np.array([[-0.2, 0.0], [0.0, -0.5], [-0.1, 0.2]])
     rule = algorithm("q-fedavg(q=1, lipschitz=10)").rule
     # guess = W C^2 / H = 1.5; the scale of weights is 1
     own = ClientGate(noise=0.0, weight=1.5, clip=0.3, loss=1.5, rows=1.0, cohort=3.0, clients=3.0)
@@ -229,6 +229,16 @@ def test_worked_numbers_of_the_specification():
     np.testing.assert_allclose(weighing.weight, [0.5, 1.5, 1.0], rtol=1e-6)
     summed = evenly_round.sum_up(rule, (), weighing, signals, guard)
     assert summed.totals.weight == pytest.approx(3.0)
+    short = v * np.minimum(1, 0.3 / np.linalg.norm(v, axis=1))[:, None]
+    total = evenly_round.noised(rule, (), jnp.asarray(weighing.weight @ short), guard)
+    np.testing.assert_allclose(total, [-0.2, -0.25], atol=1e-6)
+    change, _ = evenly_round.step(rule, (), summed, total)
+    # The specification cuts a client's weight but not its part of the damping, whose sum is 0.18.
+    # Here both are cut: the client with weight 1.5 instead of 2 adds 1.5 * 0.3**2 / 2.
+    damping = 0.04 + 1.5 * 0.09 / 2 + 0.05
+    np.testing.assert_allclose(change, total / (3 + 10 * damping), rtol=1e-6)
+    specified = total / (3 + 10 * 0.18)
+    np.testing.assert_allclose([1, 2] + specified, [0.9583333333, 1.9479166667], rtol=1e-6)
 
 
 def test_noise_has_the_stated_deviation_and_differs_between_rounds_runs_and_blocks():

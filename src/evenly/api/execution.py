@@ -29,10 +29,12 @@ from evenly.experiment.folder import (
     with_record,
     write_csv,
     write_result_rows,
+    write_results,
 )
 from evenly.experiment.loggers import logging_to
 from evenly.experiment.paper import Paper, paper_lines, side_by_side
 from evenly.experiment.plan import Plan
+from evenly.experiment.promises import said
 from evenly.experiment.study import StudyPlan, execute_study, method_rows
 from evenly.models import check_task
 from evenly.papers.thesis import study_rows
@@ -99,9 +101,9 @@ def run_plan(
         comparison = with_record(comparison, folder)
         paper = paper_lines(comparison, folder)
         results = Results(comparison, plan=plan, folder=folder, paper=paper)
-        write_result_rows(store, results.rows)
+        write_results(store, comparison)
         results.report(folder / "report.html")
-        finish(folder)
+        finish(folder, said(comparison))
     return results
 
 

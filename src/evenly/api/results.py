@@ -102,7 +102,9 @@ class Results:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of results.csv."""
+        """One row for each figure, as in results.csv. Figures that the file withholds, because a
+        method is private for clients, are among them.
+        """
         return list(tidy_rows(self._comparison))
 
     def __len__(self) -> int:

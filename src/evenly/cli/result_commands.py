@@ -192,14 +192,14 @@ def _rows(folder: Path, form: Format) -> bytes:
 
 
 def _tidy(folder: Path) -> list[dict[str, Any]]:
-    from evenly.experiment.comparison import tidy_rows
+    from evenly.experiment.promises import shared_rows
     from evenly.experiment.reopen import open_results, open_study, read_plan
     from evenly.experiment.study import StudyPlan
     from evenly.papers.thesis import tidy_study
 
     if isinstance(read_plan(folder), StudyPlan):
         return list(tidy_study(open_study(folder)))
-    return list(tidy_rows(open_results(folder)))
+    return shared_rows(open_results(folder))
 
 
 MAIN = ("average", "average_devices", "worst10", "variance", "accuracy", "eod_abs", "spd_abs")

@@ -23,8 +23,9 @@ import numpy as np
 
 from evenly import __version__
 from evenly.archives import Archive, DamagedError, read_archive, write_archive
-from evenly.experiment.comparison import Comparison, tidy_rows
+from evenly.experiment.comparison import Comparison
 from evenly.experiment.plan import NewerError, read_fields, write_fields
+from evenly.experiment.promises import shared_rows
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of
 from evenly.saving import Model, save
@@ -253,8 +254,8 @@ def sweep(folder: Path) -> None:
 
 
 def write_results(store: Store, comparison: Comparison) -> list[dict[str, Any]]:
-    """Write results.csv and results.parquet, and return their rows (`comparison.tidy_rows`)."""
-    return write_result_rows(store, list(tidy_rows(comparison)))
+    """Write results.csv and results.parquet, and return their rows (`promises.shared_rows`)."""
+    return write_result_rows(store, shared_rows(comparison))
 
 
 def write_result_rows(store: Store, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -523,10 +524,12 @@ def with_record(comparison: Comparison, folder: Path) -> Comparison:
     return comparison._replace(**facts, versions=known.versions or comparison.versions)
 
 
-def finish(folder: Path) -> RunRecord:
-    """Mark the run record as finished."""
+def finish(folder: Path, privacy: Mapping[str, Any] | None = None) -> RunRecord:
+    """Mark the run record as finished. `privacy` is what it says about private methods."""
+    known = read_record(folder) or RunRecord()
     return _write(
-        folder, dataclasses.replace(read_record(folder) or RunRecord(), status="finished")
+        folder,
+        dataclasses.replace(known, status="finished", privacy=dict(privacy or known.privacy)),
     )
 
 

@@ -22,6 +22,7 @@ from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import compared_split, live_metrics
 from evenly.experiment.plan import Plan, Program
+from evenly.experiment.promises import withholds
 from evenly.simulate.traces import Observe
 from evenly.types import Trace
 
@@ -337,7 +338,7 @@ class Followers:
         )
         found = {
             split: {m: v.tolist() for m, v in live_metrics(self._federation, every, split).items()}
-            for split in self._splits
+            for split in (() if withholds(self._plan.privacy) else self._splits)
         }
         owners = [(variant, params_of(self._plan, variant, program.seed)) for variant in variants]
         of = np.repeat(np.arange(len(variants)), [len(trace.rounds) for trace in traces])

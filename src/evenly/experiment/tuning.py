@@ -38,6 +38,7 @@ from evenly.experiment.search_trials import (
 )
 from evenly.experiment.tuning_space import TuningPlan, plan_tuning, source_of
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS
+from evenly.privacy.search_account import spent
 from evenly.writing import csv_row, write_whole
 
 QFFL = "q-fedavg(q=[0.001, 0.01, 0.1, 1, 2, 5, 10, 15])"  # the values that q-FFL tries
@@ -149,6 +150,24 @@ def _chosen_among(
         means, plan.baseline, objectives=plan.objectives, keep=plan.keep, within=plan.within
     )
     return Tuning(plan, baseline, finished, choice, final(choice))
+
+
+def spent_by_search(tuning: Tuning) -> dict[str, Any] | None:
+    """What the baseline and all trials reveal together (`privacy.search_account`); None if none of
+    them is private. Training the choice again repeats its releases and spends nothing more.
+    """
+    plan = tuning.plan
+    labels = list(dict.fromkeys([tuning.baseline.label, *(one.label for one in tuning.trials)]))
+    methods = [one.members[0] for one in plan.trials_together(labels).variants()]
+    if not any(one.privacy for one in methods):
+        return None
+    return spent(
+        methods,
+        clients=tuning.final.everyone.clients,
+        rounds=plan.shared.rounds,
+        seeds=len(plan.shared.seeds),
+        together=plan.sampler == "grid" or len(tuning.trials) <= plan.batch,
+    )
 
 
 def _train(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evenly.algorithms import METHODS, settings_of
-from evenly.datasets.load import HIDE_TEST, is_table
+from evenly.datasets.load import HIDE_TEST, is_table, load
 from evenly.experiment.plan import SCHEMA, Plan, read_fields, seeds_of
 from evenly.metrics import EVERY_METRIC
 from evenly.notation import Composition, Part, Value, parse, parse_list, parse_one, show, unknown
@@ -286,10 +286,15 @@ class TuningPlan:
         )
 
     def final(self, chosen: str) -> Plan:
-        """The plan of the chosen method and the baseline, with all rows."""
-        return dataclasses.replace(
-            self.shared, methods=tuple(dict.fromkeys((self.baseline, chosen)))
-        )
+        """The plan of the chosen method and the baseline, with all rows, and with what they
+        promise where they are private for clients.
+        """
+        shared = self.shared
+        plan = dataclasses.replace(shared, methods=tuple(dict.fromkeys((self.baseline, chosen))))
+        if not any(one.members[0].privacy for one in plan.variants()):
+            return plan
+        federation = load(shared.data, shared.seeds[0], shared.objects.data)
+        return plan.calibrated(federation.clients)
 
     def to_json(self) -> str:
         fields = {

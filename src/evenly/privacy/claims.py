@@ -182,7 +182,7 @@ def calibrated(algorithm: Algorithm, clients: int, rounds: int) -> Algorithm:
                 f"{algorithm.label}: no epsilon can be claimed for this sampling. Sample with"
                 " +poisson(rate=0.1), or give noise_multiplier."
             )
-        noise = noise_for(privacy.epsilon, claim.releases._replace(times=rounds), delta)
+        noise = noise_for(privacy.epsilon, _all_releases(privacy, claim, rounds), delta)
     return replace(algorithm, privacy=replace(privacy, noise_multiplier=noise, delta=delta))
 
 
@@ -191,11 +191,25 @@ def promise(algorithm: Algorithm, clients: int, rounds: int) -> Promise:
     made = calibrated(algorithm, clients, rounds)
     privacy, claim = made.privacy, sampling_claim(made.select, clients)
     reason = claim.reason or ("noise is 0" if privacy.noise_multiplier == 0 else "")
+    reason = reason or ("evaluations of clients are published" if privacy.publish else "")
     epsilon = math.inf
     if not reason:
-        releases = claim.releases._replace(times=rounds)
+        releases = _all_releases(privacy, claim, rounds)
         epsilon = epsilon_of(privacy.noise_multiplier, releases, privacy.delta)
     return Promise(epsilon, privacy.delta, privacy.noise_multiplier, claim, rounds, reason)
+
+
+def _all_releases(privacy: Privacy, claim: SamplingClaim, rounds: int) -> Releases:
+    """The rounds, and the histogram of client accuracies where one is released."""
+    more = () if privacy.histogram is None else (histogram_noise(privacy.histogram, claim),)
+    return claim.releases._replace(times=rounds, more=more)
+
+
+def histogram_noise(deviation: float, claim: SamplingClaim) -> float:
+    """The noise multiplier of a histogram with this noise. A client counts in one bin; one that
+    takes the place of another changes two.
+    """
+    return deviation / (math.sqrt(2) if claim.releases.relation == REPLACE else 1.0)
 
 
 def gate_of(algorithm: Algorithm, census: Census, rounds: int) -> ClientGate | None:
@@ -215,10 +229,15 @@ def gate_of(algorithm: Algorithm, census: Census, rounds: int) -> ClientGate | N
         clients=float(clients),
         rows=float(census.examples.mean()),
         loss=math.log(max(census.cells.shape[2], 2)),
-        tag=float(zlib.crc32(algorithm.label.encode()) % 2**24),
+        tag=gate_tag(algorithm.label),
         adapts=privacy.adapts,
         equal=equal,
     )
+
+
+def gate_tag(label: str) -> float:
+    """The number of a method's noise, so that methods have noise of their own."""
+    return float(zlib.crc32(label.encode()) % 2**24)
 
 
 def has_equal_weights(rule: Rule) -> bool:
@@ -262,6 +281,8 @@ def facts(members: Sequence[Algorithm], clients: int, rounds: int) -> dict[str, 
         "expected_clients": made.claim.expected,
         "rounds": rounds,
         "no_claim": made.no_claim,
+        "histogram": members[0].privacy.histogram,
+        "published": members[0].privacy.publish,
     }
 
 

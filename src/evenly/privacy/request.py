@@ -27,6 +27,10 @@ class Privacy:
         unclipped: Share of the updates that an adaptive clip leaves whole.
         first_clip: Where an adaptive clip starts.
         forced: Whether to train although too few clients take part for a useful model.
+        histogram: With `unit=client`, noise of one release of the histogram of client accuracies,
+            in clients. It is part of the account. By default nothing is released.
+        publish: With `unit=client`, whether reports show figures that are computed without noise.
+            Nothing can be claimed then.
         rate: With `unit=row`, the probability of each row to be in each batch. It takes the place
             of the batch size.
         measure_every: With `unit=row`, rounds between two measurements of tables and losses, which
@@ -74,6 +78,15 @@ class Privacy:
     first_clip: float = leaf(default=0.1, above=0, doc="where an adaptive clip starts")
     forced: bool = static(
         default=False, doc="whether to train although too few clients take part in a round"
+    )
+    histogram: float | None = leaf(
+        default=None,
+        above=0,
+        doc="unit=client: noise of one release of the histogram of client accuracies, in clients",
+    )
+    publish: bool = static(
+        default=False,
+        doc="unit=client: whether reports show figures without noise, which voids the promise",
     )
 
     rate: float = static(

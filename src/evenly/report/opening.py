@@ -314,6 +314,25 @@ KICKER = "how evenly a federated model serves its clients"
 WHOSE = {"worst10": " of clients", "variance": " between clients"}  # after a metric's title
 
 
+WITHHELD = (
+    "A method of this comparison is private for clients. Figures of evaluations are computed from"
+    " the clients' data without noise and are withheld from this page. Whoever trained has them in"
+    " Python (evenly.Results). A method with dp(histogram=5) releases a noised histogram of"
+    " client accuracies; dp(publish=true) shows all figures and claims nothing."
+)
+
+
+def withheld_opening(comparison: Comparison) -> Html:
+    """The top of a page without figures."""
+    return fill(
+        "opening.html", kicker=comparison.name if comparison.title else KICKER,
+        title=page_title(comparison), lead=paragraph(WITHHELD), divergence="", table="", hidden=0,
+        clients=comparison.federation.clients, methods=len(comparison.labels), summaries=[],
+        tiles=[], baseline="", lead_method="",
+        notes=list(filter(None, map(str.strip, comparison.notes.split("\n\n")))),
+    )  # fmt: skip
+
+
 def opening(comparison: Comparison, values: Values, focus: Focus) -> Html:
     """The top of the page: title, worst-served client and group, what the methods change, and the
     experiment's notes.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.paper import PaperLine
+from evenly.experiment.promises import withholds
 from evenly.metrics import EVERY_METRIC
 from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS
 from evenly.records import require
@@ -21,7 +22,7 @@ from evenly.report.focus import Focus, choose_focus
 from evenly.report.group_section import group_section
 from evenly.report.group_values import with_groups
 from evenly.report.html import Html, contents, document, join
-from evenly.report.opening import opening, page_title
+from evenly.report.opening import opening, page_title, withheld_opening
 from evenly.report.paired_section import paired_section
 from evenly.report.results_section import results_section
 from evenly.report.setup_sections import (
@@ -123,6 +124,8 @@ def build(
 ) -> Report:
     """Compute all sections and charts of a report; arguments as for `write_report`."""
     _check(comparison, least)
+    if withholds(comparison.privacy):
+        return _withheld_report(comparison)
     split = client_split(comparison)
     hidden = hidden_numbers(comparison, split, least)
     clients = without_clients(comparison, hidden)
@@ -160,6 +163,19 @@ def build(
         sections,
         charts.specs | groups.specs,
     )
+
+
+def _withheld_report(comparison: Comparison) -> Report:
+    """The page where figures without noise are left out: what is promised, what clients reveal and
+    the settings.
+    """
+    quiet = comparison._replace(sizes="")
+    sections = {
+        "promise": promise_section(quiet),
+        "privacy": privacy_section(quiet),
+        "settings": settings_section(quiet),
+    }
+    return Report(page_title(quiet), withheld_opening(quiet), sections, {})
 
 
 def _of_clients() -> list[str]:

@@ -4,13 +4,11 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from evenly.algorithms import METHODS
 from evenly.experiment.comparison import Comparison, DeploymentSetup, Incidents, Run
 from evenly.experiment.deployment import UNKNOWN, Exclusion, RoundFlag, ServerOptions
+from evenly.experiment.promises import histogram_figures, histogram_of, what_was_cut
 from evenly.metrics import EVERY_METRIC
-from evenly.metrics.outcomes import accuracy
 from evenly.privacy.claims import RELATIONS, claim_words
 from evenly.report.disclosure import (
     MANY,
@@ -465,9 +463,9 @@ PROMISE = (
 PROMISE_HOLDS = (
     "It holds against clients and outsiders who see the models, under the stated assumption. It"
     " does not hold against the server, which sees every update before it adds the noise.",
-    "It does not cover this page: figures of clients and groups are computed from their data"
-    " without noise (no claim: evaluations of clients are published). Share the model, not the"
-    " page, where clients must be protected.",
+    "Figures of clients and groups are computed from their data without noise, and epsilon does"
+    " not cover them. They are left out of this page unless a method has publish=true, for which"
+    " nothing is claimed.",
     "In a simulation the noise follows from the seed, so that whoever knows the seed can remove it."
     " A simulation measures what privacy costs; it protects nobody.",
     "Taken as public: the number of clients, their mean number of training rows, sums over all"
@@ -478,6 +476,13 @@ PROMISE_CUT = (
     "What the bounds cut: clipping tends to hit the clients that the model serves worst. Exact"
     " figures of the simulation, which epsilon does not cover."
 )
+
+
+RELEASED = (
+    "Accuracy of clients in percent, from one noised histogram for each method (first seed), which"
+    " epsilon covers. Exact to the width of a bin, 5 points, and to the noise."
+)
+RELEASED_BINS = "Clients in each bin, from 0 to 5 % up to 95 to 100 %, with noise:"
 
 
 def promise_section(comparison: Comparison) -> Html:
@@ -500,6 +505,7 @@ def promise_section(comparison: Comparison) -> Html:
     )  # fmt: skip
     if cut:
         parts.append(grid(PROMISE_CUT, [Column(title) for title in titles], cut))
+    parts += _histograms(comparison)
     return section("promise", "What privacy is promised", *parts)
 
 
@@ -516,23 +522,28 @@ def _promise_row(label: str, known: dict[str, Any]) -> list[str]:
 
 def _what_was_cut(comparison: Comparison, label: str) -> list[str] | None:
     """Clips of a method and shares of cut updates, over all seeds; None without a record."""
-    worst, others, weights, clips = [], [], [], []
-    for trace in (run.trace for run in comparison.of(label)):
-        if trace.cut is None or trace.clip is None:
-            return None
-        own = np.asarray(accuracy(trace.tables[-1, -1]))
-        served = np.flatnonzero(np.isfinite(own))
-        clients = np.arange(len(own)) if trace.panel is None else trace.panel
-        lowest = clients[served[np.argsort(own[served])[: max(1, len(served) // 10)]]]
-        back, badly = trace.weights != 0, np.isin(trace.cohort, lowest)
-        worst.append(trace.cut[back & badly] & 1)
-        others.append(trace.cut[back & ~badly] & 1)
-        weights.append(trace.cut[back] // 2)
-        clips.append(trace.clip)
-    clip = np.mean(clips, axis=0)
-    shares = [_share_cut(np.concatenate(parts)) for parts in (worst, others, weights)]
-    return [label, f"{clip[0]:.3g}, {clip[-1]:.3g}", *shares]
+    found = what_was_cut(comparison, label)
+    if found is None:
+        return None
+    shares = (found["worst_tenth"], found["others"], found["weights"])
+    words = ["\u2013" if share is None else f"{share:.0%}" for share in shares]
+    return [label, f"{found['clip'][0]:.3g}, {found['clip'][-1]:.3g}", *words]
 
 
-def _share_cut(flags: np.ndarray) -> str:
-    return f"{flags.mean():.0%}" if len(flags) else "\u2013"
+def _histograms(comparison: Comparison) -> list[Html]:
+    """The released histograms of client accuracies, with the figures that follow from them."""
+    found = {label: histogram_of(comparison, label) for label in comparison.privacy}
+    rows = [
+        [label, *(f"{value:.1f}" for value in histogram_figures(counts))]
+        for label, counts in found.items()
+        if counts
+    ]
+    if not rows:
+        return []
+    columns = [Column(title) for title in ("Method", "Mean", "Worst tenth", "Variance")]
+    bins = [
+        f"{label}: {', '.join(f'{count:.1f}' for count in counts)}"
+        for label, counts in found.items()
+        if counts
+    ]
+    return [grid(RELEASED, columns, rows), paragraph(RELEASED_BINS), bullets(bins)]

@@ -9,10 +9,12 @@ import numpy as np
 
 from evenly.data.splits import CENTRAL
 from evenly.experiment.folder import CHOSEN, Store, finish, write_results
-from evenly.experiment.tuning import Tuning, write_trials
+from evenly.experiment.promises import withholds
+from evenly.experiment.tuning import Tuning, spent_by_search, write_trials
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
 from evenly.metrics.statistics import is_clear
+from evenly.privacy.claims import claim_words
 from evenly.report.charts.trials import (
     TuningView,
     count_outside,
@@ -107,7 +109,12 @@ def write_tuning_report(tuning: Tuning, path: Path, results: str) -> Path:
 
 
 def render_tuning(tuning: Tuning, results: str) -> str:
-    """The page as text. `results` is the relative path of the report on the chosen settings."""
+    """The page as text. `results` is the relative path of the report on the chosen settings.
+
+    Where figures without noise are withheld, it says what was chosen and what the search spent.
+    """
+    if withholds(tuning.final.privacy):
+        return _withheld(tuning)
     several = len(every_method(tuning)) > 1
     pairs = pairs_of_aims(tuning) if several else []
     fronts = [_front(tuning, view_of(tuning, x, y)) for x, y in pairs]
@@ -142,6 +149,36 @@ def render_tuning(tuning: Tuning, results: str) -> str:
     return document(
         title, join(body), {figure.identifier: figure.spec for figure in (*fronts, *settings)}
     )
+
+
+WITHHELD = (
+    "Figures of trials are computed from the clients' validation rows without noise and are"
+    " withheld from this page. tuning.csv and study.db hold them, for whoever searched."
+)
+NOT_COVERED = (
+    "It covers the models of all trials. It does not cover the choice, which was made by exact"
+    " figures of validation rows."
+)
+
+
+def _withheld(tuning: Tuning) -> str:
+    title = f"{capitalise(tuning.final.federation.name)}: what a private search chose"
+    header = element(
+        "header",
+        None,
+        element("h1", None, breakable(title)),
+        paragraph(f"Chosen: {tuning.chosen.label}.", "lead"),
+        paragraph(WITHHELD),
+    )
+    return document(title, join([header, _how(tuning)]), {})
+
+
+def _spent_words(tuning: Tuning) -> str:
+    """What all trials spend together; empty if none is private."""
+    known = spent_by_search(tuning)
+    if known is None:
+        return ""
+    return f"{claim_words(known)}. {NOT_COVERED}" if not known["no_claim"] else claim_words(known)
 
 
 def _opening(tuning: Tuning, title: str) -> Html:
@@ -378,6 +415,7 @@ def _how(tuning: Tuning) -> Html:
         ("Baseline", plan.baseline),
         ("Proposed by", f"{SAMPLERS[plan.sampler]}, {_batches(tuning)}"),
         ("Trials", f"{len(tuning.trials):,}"),
+        *([("All trials spend", words)] if (words := _spent_words(tuning)) else []),
         ("Rounds", f"{plan.shared.rounds:,}"),
         ("Seeds", ", ".join(map(str, plan.shared.seeds))),
         ("Sampling, unless a method says otherwise", plan.shared.sampling),

@@ -1,0 +1,142 @@
+"""What is said about runs with differential privacy for clients, and what is withheld.
+
+Figures of evaluations are computed from the clients' data without noise, so that no epsilon covers
+them. They stay with whoever trained: in the folder's traces, in Python and in the terminal. Files
+that are meant to be shared, the report, results.csv and the points of loggers, do not hold them,
+unless every private method of the comparison has `publish=true`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from evenly.data.splits import SPLITS
+from evenly.experiment.comparison import (
+    Comparison,
+    _run_columns,
+    compared_split,
+    tidy_rows,
+)
+from evenly.metrics import accuracy
+from evenly.randomness import generator
+
+BINS = 20
+
+
+def withholds(privacy: Mapping[str, Any]) -> bool:
+    """Whether figures without noise are left out, from what methods promise by label.
+
+    Example:
+        >>> withholds({}), withholds({"fedavg+dp(epsilon=8)": {"published": False}})
+        (False, True)
+    """
+    return any(not known.get("published") for known in privacy.values())
+
+
+def shared_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """The rows of results.csv: all figures (`tidy_rows`), or, where they are withheld, what each
+    private run promises and the histogram that it released.
+    """
+    if not withholds(comparison.privacy):
+        return list(tidy_rows(comparison))
+    return list(_promised_rows(comparison))
+
+
+def _promised_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    split = compared_split(comparison.federation)
+    for run in comparison.runs:
+        known = comparison.privacy.get(run.label)
+        if known is None:
+            continue
+        where = {**_run_columns(comparison, run), "round": comparison.rounds, "split": split}
+        for metric in ("epsilon", "delta", "noise_multiplier"):
+            value = float("nan") if known[metric] is None else float(known[metric])
+            yield {**where, "level": "promise", "name": "", "metric": metric, "value": value}
+        counts = histogram_of(comparison, run.label) if run.seed == comparison.seeds[0] else None
+        for i, count in enumerate(counts or ()):
+            name = f"accuracy {100 * i // BINS} to {100 * (i + 1) // BINS}"
+            yield {**where, "level": "histogram", "name": name, "metric": "clients", "value": count}
+
+
+# One release of the histogram of client accuracies.
+
+
+def histogram_of(comparison: Comparison, label: str) -> list[float] | None:
+    """Clients by accuracy in 20 bins after the last round, noised; None if none is released.
+
+    A client counts in one bin and one without rows in none. Only the run of the first seed is
+    released. Its noise follows from seed and label, so that a page that is written again shows the
+    same release.
+    """
+    noise = comparison.privacy.get(label, {}).get("histogram")
+    if not noise:
+        return None
+    run = comparison.of(label)[0]
+    split = SPLITS.index(compared_split(comparison.federation))
+    own = np.asarray(accuracy(run.trace.tables[-1, split]))
+    own = own[np.isfinite(own)]
+    counts = np.bincount(np.minimum((own * BINS).astype(int), BINS - 1), minlength=BINS)
+    draw = generator(run.seed, f"histogram {label}").standard_normal(BINS)
+    return (counts + float(noise) * draw).tolist()
+
+
+def histogram_figures(counts: list[float]) -> tuple[float, float, float]:
+    """Mean, mean of the worst tenth and variance of the accuracies in percent, of a histogram.
+    Negative counts are 0.
+
+    Example:
+        >>> histogram_figures([0.0] * 10 + [10.0] + [-3.0] * 9)
+        (52.5, 52.5, 0.0)
+    """
+    weight = np.maximum(np.asarray(counts), 0.0)
+    total = weight.sum()
+    if not total:
+        return float("nan"), float("nan"), float("nan")
+    middle = 100 * (np.arange(len(weight)) + 0.5) / len(weight)
+    mean = float(weight @ middle / total)
+    before = np.concatenate([[0.0], np.cumsum(weight)[:-1]])
+    lowest = np.clip(total / 10 - before, 0.0, weight)
+    worst, variance = lowest @ middle / lowest.sum(), weight @ (middle - mean) ** 2 / total
+    return mean, float(worst), float(variance)
+
+
+# What the bounds cut.
+
+
+def what_was_cut(comparison: Comparison, label: str) -> dict[str, Any] | None:
+    """The clip of each round, and the shares of updates that were cut, of the worst-served tenth of
+    the clients and of the others, and of weights, over all seeds; None without a record.
+    """
+    split = SPLITS.index(compared_split(comparison.federation))
+    worst, others, weights, clips = [], [], [], []
+    for trace in (run.trace for run in comparison.of(label)):
+        if trace.cut is None or trace.clip is None:
+            return None
+        own = np.asarray(accuracy(trace.tables[-1, split]))
+        served = np.flatnonzero(np.isfinite(own))
+        clients = np.arange(len(own)) if trace.panel is None else trace.panel
+        lowest = clients[served[np.argsort(own[served])[: max(1, len(served) // 10)]]]
+        back, badly = trace.weights != 0, np.isin(trace.cohort, lowest)
+        worst.append(trace.cut[back & badly] & 1)
+        others.append(trace.cut[back & ~badly] & 1)
+        weights.append(trace.cut[back] // 2)
+        clips.append(trace.clip)
+    shares = [np.concatenate(parts) for parts in (worst, others, weights)]
+    found = [float(flags.mean()) if len(flags) else None for flags in shares]
+    clip = [float(f"{value:.4g}") for value in np.mean(clips, axis=0)]
+    return {"clip": clip, **dict(zip(("worst_tenth", "others", "weights"), found, strict=True))}
+
+
+def said(comparison: Comparison) -> dict[str, Any]:
+    """What run.json says about privacy: each method's promise, the clip by round, whose updates
+    were cut, and the histogram that was released.
+    """
+    return {
+        label: {
+            **known,
+            "cut": what_was_cut(comparison, label),
+            "released_histogram": histogram_of(comparison, label),
+        }
+        for label, known in comparison.privacy.items()
+    }

@@ -1,0 +1,73 @@
+"""The account of a search for settings: what all of its trials reveal together.
+
+The models of all trials count as released, whoever sees them. Three things decide the account.
+
+    noise      differs between methods, because it follows from their labels, and between seeds
+    cohorts    all methods of a seed see the same ones. A round of all trials is therefore one
+               release about one sample, with the noise of all of them together, and not as many
+               samples as there are trials
+    order      that holds if no trial depends on the result of another. Where later trials do, they
+               ask again about samples of which something is known, and amplification is not claimed
+
+The choice itself reads figures of validation rows without noise, and no epsilon covers it.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from evenly.privacy.accounting import REPLACE, Releases, epsilon_of, joint, usual_delta
+from evenly.privacy.claims import CLIENT, calibrated, gate_tag, histogram_noise, sampling_claim
+from evenly.types import Algorithm
+
+
+def spent(
+    methods: Sequence[Algorithm], *, clients: int, rounds: int, seeds: int, together: bool
+) -> dict[str, Any]:
+    """What all trials of a search spend.
+
+    Args:
+        methods: All methods that were trained, each once.
+        clients: Number of clients that are registered.
+        rounds: Rounds of each run.
+        seeds: Runs of each method.
+        together: Whether no trial was proposed from the results of others.
+
+    Returns:
+        `epsilon` (None without a claim), `delta` and `no_claim`, as in `claims.facts`.
+    """
+    if why := _no_claim(methods):
+        return {"epsilon": None, "delta": None, "no_claim": why}
+    made = [calibrated(one, clients, rounds) for one in methods]
+    claim = sampling_claim(made[0].select, clients)
+    noises = [float(one.privacy.noise_multiplier) for one in made]
+    delta = min([usual_delta(clients), *(float(one.privacy.delta) for one in made)])
+    if claim.reason or min(noises) <= 0:
+        return {"epsilon": None, "delta": delta, "no_claim": claim.reason or "noise is 0"}
+    more = tuple(
+        histogram_noise(one.privacy.histogram, claim)
+        for one in made
+        if one.privacy.histogram is not None
+    )
+    noise, releases = joint(noises), claim.releases
+    if not together and releases.amplified:
+        noise = noise / 2 if releases.relation == REPLACE else noise
+        releases = Releases(1)
+    epsilon = epsilon_of(noise, releases._replace(times=rounds * seeds, more=more), delta)
+    return {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta, "no_claim": ""}
+
+
+def _no_claim(methods: Sequence[Algorithm]) -> str:
+    """Why nothing can be claimed about these methods together; else empty."""
+    for one in methods:
+        if one.privacy is None:
+            return f"{one.label} is trained on the same clients without privacy"
+        if one.privacy.unit != CLIENT:
+            return "trials with private rows share batches and noise"
+        if one.privacy.publish:
+            return "evaluations of clients are published"
+    if len({repr(one.select) for one in methods}) > 1:
+        return "trials with different samplings draw related cohorts"
+    if len({gate_tag(one.label) for one in methods}) < len(methods):
+        return "two trials share their noise"
+    return ""

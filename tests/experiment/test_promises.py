@@ -1,0 +1,108 @@
+"""What is withheld where a method is private for clients, and the release that is offered."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import evenly
+from evenly.algorithms import algorithm
+from evenly.datasets import DATASETS
+from evenly.experiment.promises import BINS, histogram_figures, histogram_of, said, withholds
+from evenly.privacy.accounting import Releases, epsilon_of
+from evenly.privacy.claims import facts
+
+PLAIN = "fedavg+full"
+PRIVATE = "fedavg(weights=equal)+full+dp(noise_multiplier=20, clip=0.1, forced=true"
+
+
+def compared(out: Path, *methods: str) -> evenly.Results:
+    data = DATASETS["synthetic-census"].load(rows=400, clients=6)
+    return evenly.compare(data, list(methods), rounds=2, seeds=1, out=out)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> tuple[Path, evenly.Results]:
+    out = tmp_path_factory.mktemp("private") / "results"
+    return out, compared(out, PLAIN, f"{PRIVATE}, histogram=3)")
+
+
+def test_shared_files_hold_no_figure_without_noise(folder):
+    out, _ = folder
+    with open(out / "results.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["level"] for row in rows} == {"promise", "histogram"}
+    live = [json.loads(line) for line in (out / "live.jsonl").read_text().splitlines()]
+    assert all(not line["values"] for line in live if "values" in line)
+    page = (out / "report.html").read_text()
+    assert 'id="promise"' in page
+    for section in ("results", "clients", "groups", "data", "rounds"):
+        assert f'id="{section}"' not in page
+    assert "withheld" in page
+
+
+def test_exact_figures_stay_with_whoever_trained(folder):
+    _, results = folder
+    levels = {row["level"] for row in results.rows}
+    assert {"model", "client", "group"} <= levels
+
+
+def test_run_json_says_what_was_cut_by_round_and_by_clients(folder):
+    out, _ = folder
+    (known,) = json.loads((out / "run.json").read_text())["privacy"].values()
+    assert known["cut"]["clip"] == pytest.approx([0.1, 0.1])
+    assert 0 <= known["cut"]["worst_tenth"] <= 1
+    assert 0 <= known["cut"]["others"] <= 1
+    assert len(known["released_histogram"]) == BINS
+
+
+def test_figures_are_shown_where_they_are_asked_for_and_nothing_is_claimed(tmp_path):
+    compared(tmp_path / "all", PLAIN, f"{PRIVATE}, publish=true)")
+    page = (tmp_path / "all" / "report.html").read_text()
+    assert 'id="results"' in page
+    assert "no claim: evaluations of clients are published" in page
+    assert '"client"' in (tmp_path / "all" / "results.csv").read_text()
+
+
+def test_one_private_method_withholds_the_figures_of_all():
+    assert withholds({"a": {"published": True}, "b": {"published": False}})
+    assert not withholds({"a": {"published": True}})
+
+
+def test_the_histogram_is_one_release_that_can_be_repeated(folder):
+    comparison = folder[1]._comparison
+    (label,) = comparison.privacy
+    first = histogram_of(comparison, label)
+    assert first == histogram_of(comparison, label) == said(comparison)[label]["released_histogram"]
+    assert first is not None
+    known = {**comparison.privacy[label], "histogram": 1e-9}
+    exact = np.array(histogram_of(comparison._replace(privacy={label: known}), label))
+    np.testing.assert_allclose(exact, exact.round(), atol=1e-6)
+    assert exact.sum() == pytest.approx(6)
+    assert np.abs(np.array(first) - exact).std() == pytest.approx(3 * 0.6, rel=0.5)
+
+
+def test_the_histogram_is_part_of_the_account():
+    text = "fedavg+full+dp(noise_multiplier=20, delta=1e-5, {})"
+    with_it = facts([algorithm(text.format("histogram=4"))], 100, 50)["epsilon"]
+    without = facts([algorithm(text.format("weight=3"))], 100, 50)["epsilon"]
+    assert with_it == epsilon_of(20.0, Releases(50, more=(4.0,)), 1e-5) > without
+    calibrated = facts([algorithm("fedavg+full+dp(epsilon=4, delta=1e-5, histogram=4)")], 100, 50)
+    assert 3.99 < calibrated["epsilon"] <= 4
+    # another client in the place of one changes two bins
+    fixed = "fedavg+uniform(clients=60)+dp(noise_multiplier=5, delta=1e-5, histogram=4)"
+    claim = facts([algorithm(fixed)], 100, 5)
+    rounds = Releases(5, 0.6, "replace one", slots=60, registered=100, more=(4 / 2**0.5,))
+    assert claim["epsilon"] == epsilon_of(5.0, rounds, 1e-5)
+
+
+def test_figures_of_a_histogram_are_those_of_its_clients_to_a_bins_width():
+    own = np.random.default_rng(1).uniform(0.2, 1.0, 5000)
+    counts = np.bincount((own * BINS).astype(int), minlength=BINS).astype(float)
+    mean, worst, variance = histogram_figures(counts.tolist())
+    assert mean == pytest.approx(100 * own.mean(), abs=2.5)
+    assert worst == pytest.approx(100 * np.sort(own)[:500].mean(), abs=2.5)
+    assert variance == pytest.approx((100 * own).var(), abs=10)
+    assert np.isnan(histogram_figures([-1.0] * BINS)).all()

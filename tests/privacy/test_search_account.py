@@ -1,0 +1,86 @@
+"""What the trials of a search spend together."""
+
+import pytest
+
+from evenly.algorithms import algorithm
+from evenly.privacy.accounting import Releases, epsilon_of, joint
+from evenly.privacy.search_account import spent
+from evenly.report.tuning_page import render_tuning
+
+DELTA = 1e-5
+METHOD = "q-fedavg(q={q})+poisson(rate={rate})+dp(noise_multiplier={z}, delta=1e-5{more})"
+
+
+def methods(*qs: float, rate: float = 0.1, z: float = 2.0, more: str = ""):
+    return [algorithm(METHOD.format(q=q, rate=rate, z=z, more=more)) for q in qs]
+
+
+def told(trials, together: bool = True, seeds: int = 1):
+    return spent(trials, clients=1000, rounds=50, seeds=seeds, together=together)
+
+
+def test_trials_of_one_batch_are_one_release_about_each_cohort():
+    slots = algorithm("fedavg+poisson(rate=0.1)").select.slots
+    one = told(methods(1))["epsilon"]
+    rounds = Releases(50, 0.1, registered=1000, slots=slots(_census(1000)))
+    assert one == epsilon_of(2.0, rounds, DELTA)
+    four = told(methods(0, 1, 2, 5))["epsilon"]
+    assert four == epsilon_of(joint([2.0] * 4), rounds, DELTA) > one
+    # cohorts that were drawn anew for every trial would seem to cost less, which is wrong
+    assert four > epsilon_of(2.0, rounds._replace(times=200), DELTA)
+    # further seeds draw cohorts and noise of their own
+    assert told(methods(1), seeds=3)["epsilon"] == epsilon_of(
+        2.0, rounds._replace(times=150), DELTA
+    )
+
+
+def test_trials_that_depend_on_results_of_others_are_not_amplified():
+    known = told(methods(0, 1), together=False)
+    assert known["epsilon"] == epsilon_of(joint([2.0, 2.0]), Releases(50), DELTA)
+    fixed = [algorithm(f"q-fedavg(q={q})+uniform(clients=100)+dp(noise_multiplier=8, delta=1e-5)")
+             for q in (0, 1)]  # fmt: skip
+    assert told(fixed, together=False)["epsilon"] == epsilon_of(
+        joint([8.0, 8.0]) / 2, Releases(50), DELTA
+    )
+
+
+def test_histograms_of_trials_are_counted():
+    assert told(methods(0, 1, more=", histogram=5"))["epsilon"] > told(methods(0, 1))["epsilon"]
+
+
+@pytest.mark.parametrize(
+    "trials, reason",
+    [
+        ([*methods(1), algorithm("fedavg")], "without privacy"),
+        ([algorithm("fedavg+dp(unit=row, noise_multiplier=1)")], "share batches and noise"),
+        (methods(1, more=", publish=true"), "evaluations of clients are published"),
+        ([*methods(1), *methods(1, rate=0.2)], "different samplings"),
+        (methods(1) * 2, "share their noise"),
+        (methods(1, z=0.0), "noise is 0"),
+    ],
+)
+def test_states_without_a_number(trials, reason):
+    known = told(trials)
+    assert known["epsilon"] is None
+    assert reason in known["no_claim"]
+
+
+def _census(clients: int):
+    from evenly.privacy.claims import _of
+
+    return _of(clients)
+
+
+@pytest.mark.slow
+def test_the_page_of_a_search_states_what_was_spent_and_withholds_figures():
+    from evenly.experiment.tuning import tune
+
+    text = (
+        "fedavg(weights=equal, learning_rate=[0.1, 0.2])+full+dp(noise_multiplier=20, forced=true)"
+    )
+    base = "fedavg(weights=equal, learning_rate=0.05)+full+dp(noise_multiplier=20, forced=true)"
+    tuning = tune(text, data="synthetic-census", rounds=2, seeds=1, baseline=base)
+    page = render_tuning(tuning, "chosen/report.html")
+    assert "All trials spend" in page
+    assert "epsilon" in page
+    assert 'id="trials"' not in page
