@@ -238,7 +238,9 @@ def test_worked_numbers_of_the_specification():
     damping = 0.04 + 1.5 * 0.09 / 2 + 0.05
     np.testing.assert_allclose(change, total / (3 + 10 * damping), rtol=1e-6)
     specified = total / (3 + 10 * 0.18)
-    np.testing.assert_allclose([1, 2] + specified, [0.9583333333, 1.9479166667], rtol=1e-6)
+    np.testing.assert_allclose(
+        np.array([1, 2]) + specified, [0.9583333333, 1.9479166667], rtol=1e-6
+    )
 
 
 def test_noise_has_the_stated_deviation_and_differs_between_rounds_runs_and_blocks():

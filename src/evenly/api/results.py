@@ -138,10 +138,10 @@ class Results:
             return self.methods[0]
         if method in self.methods:
             return method
-        same = [label for label in self.methods if same(method, label)]
-        if not same:
+        alike = [label for label in self.methods if same(method, label)]
+        if not alike:
             raise unknown("method", method, self.methods, " in these results")
-        return same[0]
+        return alike[0]
 
     def _split(self, split: str | None) -> str:
         chosen = split or client_split(self._comparison)

@@ -99,7 +99,7 @@ def heart_disease(
         raise unknown("treatment of missing values", missing, MISSING)
     _, paths = checked_files((LAYOUT,))
     tables = [_kept(read_hospital(path), missing) for path in paths]
-    table = dict(zip(COLUMNS, np.concatenate(tables, axis=1), strict=True))
+    table: dict[str, np.ndarray] = dict(zip(COLUMNS, np.concatenate(tables, axis=1), strict=True))
     sex = Sensitive("sex", ("Female", "Male"), table["sex"].astype(np.int32))
     blank = np.zeros((len(sex.codes), 1), np.float32)
     rows = Rows(blank, (table["num"] > 0).astype(np.int32), LABELS, "heart-disease")
