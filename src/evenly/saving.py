@@ -132,7 +132,8 @@ class Model:
             >>> import evenly
             >>> results = evenly.compare("synthetic(clients=5)", "fedavg", rounds=2, seeds=1)
             >>> federation, model = results.federation, results.model()
-            >>> 0 <= model.score(federation.x, federation.y) <= 1
+            >>> labels = [federation.labels[number] for number in federation.y]
+            >>> 0 <= model.score(federation.x, labels) <= 1
             True
         """
         true, predicted = np.asarray(labels).astype(str), self.predict(rows)

@@ -8,6 +8,7 @@ import pytest
 
 import evenly
 from evenly.experiment.comparison import final_spreads
+from evenly.records import record
 from tests.api.patients import COLUMNS, patients
 
 
@@ -260,6 +261,7 @@ def test_loggers_are_checked_before_training():
         evenly.compare("synthetic(clients=4)", "fedavg", rounds=1, seeds=1, log=["tensorbord"])
 
 
+@record
 class OwnLogistic(evenly.models.Logistic):
     """A model that is not evenly's, so that no folder stores its code."""
 
