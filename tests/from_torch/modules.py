@@ -167,7 +167,8 @@ class UNet(nn.Module):
         parts = torch.cat([inside, self.up(deep), self.again(deep), wide], dim=1)
         mixed = functional.hardswish(self.norm(self.depthwise(self.mix(parts))))
         smooth = functional.interpolate(mixed, scale_factor=2, mode="bilinear")
-        return self.maps(smooth).mean((2, 3))
+        maps = self.maps(smooth)
+        return maps.mean((2, 3)) + functional.adaptive_max_pool2d(maps, 3).sum((2, 3))
 
 
 class NormedMLP(nn.Module):

@@ -80,7 +80,7 @@ def test_an_image_and_an_array_with_more_axes_are_named_with_what_to_do():
     [
         (lambda x: x if x.sum() > 0 else -x, "PyTorch cannot trace Strange in evaluation: "),
         (lambda x: x.reshape(3, 3), "for any number of rows"),
-        (lambda x: (x, x), "must return one tensor of scores .* but it returns 2 values"),
+        (lambda x: (x, x), "must return one tensor of scores .* but it returns a tuple"),
         (lambda x: x.sum(), r"must return scores \[n, classes\], .* gave shape \[\]"),
         (lambda x: x[:, :, None], r"gave shape \[3, 3, 1\]"),
         (lambda x: x - x.mean(0), "mixes the rows of a batch in evaluation"),

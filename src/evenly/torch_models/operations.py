@@ -117,6 +117,7 @@ LAYERS = {
     "avg_pool2d": imaged(images.mean_pool_images),
     "_adaptive_avg_pool2d": imaged(images.adaptive_mean_pool),
     "adaptive_avg_pool2d": imaged(images.adaptive_mean_pool),
+    "adaptive_max_pool2d": imaged(images.adaptive_max_pool),
     "upsample_nearest2d": imaged(images.upsample_nearest),
     "upsample_bilinear2d": imaged(images.upsample_bilinear),
     "native_dropout": stepped(lambda *args: (arrays.dropout(*args), None), images=True),
