@@ -42,11 +42,11 @@ REPLACE = (
 # what to do where torch.export fails
 PACKED = (
     "Packed sequences depend on values. Apply the layer to the padded sequence, and take the output"
-    " of each row's last symbol: out[torch.arange(len(x)), lengths - 1]."
+    " of each row's last symbol: out[torch.arange(x.shape[0]), lengths - 1]."
 )
 SIZES = (
     "It must hold for any number of rows: apply layers to the whole batch instead of row by row,"
-    " and write the number of rows as x.shape[0] or -1."
+    " and write the number of rows as x.shape[0] or -1, not as len(x)."
 )
 NUMPY = "Use operations of PyTorch in place of NumPy's."
 VALUES = (

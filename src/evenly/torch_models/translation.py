@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from evenly.data.federation import Shard
 from evenly.outside import shortened
@@ -89,6 +90,7 @@ def from_torch(
     """
     build = None if isinstance(module, nn.Module) else _builder(module)
     own = copy.deepcopy(module) if isinstance(module, nn.Module) else built(build, 0)
+    _refuse_forms(own)
     own = own.to("cpu")
     rows = _rows(example, own)
     outputs = _first_outputs(own, rows)
@@ -114,6 +116,22 @@ def _builder(module: Any) -> Any:
             f" one, got {shortened(module)}."
         )
     return module
+
+
+def _refuse_forms(module: nn.Module) -> None:
+    """Raise if a module was compiled already, or has no weights yet."""
+    title = type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        raise ValueError(
+            f"{title} is compiled. Pass the module as it was before torch.compile or"
+            " torch.jit.script: evenly compiles it with the whole round."
+        )
+    lazy = [name for name, value in module.named_parameters() if is_lazy(value)]
+    if lazy:
+        raise ValueError(
+            f"{title} has lazy layers without weights: {', '.join(lazy)}. Give their sizes, or"
+            " apply the module to the example once before it is passed or returned."
+        )
 
 
 def _rows(example: Any, module: nn.Module) -> torch.Tensor:
