@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -371,13 +371,15 @@ def test_a_histogram_is_exact_where_nobody_ends_at_0(form: str):
     np.testing.assert_allclose(binned.memory, exact.memory, atol=1e-6)
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 16, 64]), st.floats(0.1, 10))
-def test_a_histogram_is_off_by_at_most_the_width_of_a_bin(seed: int, bins: int, start: float):
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([(4, 2), (40, 16)]), st.floats(0.1, 10))
+def test_a_histogram_is_off_by_at_most_the_width_of_a_bin(
+    seed: int, shape: tuple[int, int], start: float
+):
     """The sum of max(target - e, 0) is exact at every edge, so that the threshold lies between the
     right two.
     """
-    draw = np.random.default_rng(seed)
-    clients = int(draw.integers(3, 100))
+    draw, (clients, bins) = np.random.default_rng(seed), shape
     lambdas, losses = draw.dirichlet(np.ones(clients)), draw.gamma(2.0, 0.6, clients)
     rule = AFL(bins=bins, rate_lambda=0.1)
     public = rule.begin(Census(np.ones(clients), np.ones((clients, 2, 2))))
@@ -386,7 +388,7 @@ def test_a_histogram_is_off_by_at_most_the_width_of_a_bin(seed: int, bins: int, 
                       loss=losses, memory=jnp.asarray(lambdas))  # fmt: skip
     target = lambdas + 0.1 * losses
     exact = nearest(target)
-    found = np.asarray(weigh(rule, public, signals).memory)
+    found = np.asarray(jax.jit(weigh)(rule, public, signals).memory)
     edges = np.asarray(public.edges)
     level = (target - exact)[exact > 0].mean()
     at = np.searchsorted(edges, level) - 1
@@ -398,7 +400,7 @@ def test_edges_follow_the_threshold_and_survive_a_round_without_clients():
     rule = AFL(bins=16, rate_lambda=0.1)
     public = rule.begin(Census(np.ones(3), np.ones((3, 2, 2))))
     one, none = np.eye(16)[6], np.zeros(16)
-    sums = ((10 * one, 5 * one, jnp.asarray(1.0)),)
+    sums = ((1000 * one, 500 * one, jnp.asarray(1.0)),)
     moved = rule.step(public, sums, Totals(W, 1.0, (), ()))[1].edges
     level = np.asarray(public.edges)[6:8]
     assert ((moved > level[0] / 2) & (moved < level[1] * 1.5)).sum() >= 8

@@ -61,7 +61,7 @@ STAGES = 12
 ROUNDING = 1e-3  # the sum of all lambdas differs from 1 by less
 # logarithms of the edges of bins before the first round, and how far from the last threshold, as a
 # share of it, half of the edges lie afterwards
-RANGE, NEAR = (-9.0, 3.0), 0.5
+RANGE, NEAR = (3.0, -9.0), 0.5
 SMALLEST = 1e-30
 
 
@@ -226,7 +226,7 @@ def _edges(near: Array, bins: int) -> Array:
     """Edges of the bins: 0, those near the last threshold, and the others over all plausible
     values. [bins + 1]
     """
-    even = jnp.exp(jnp.linspace(*RANGE, bins - near.shape[0]))
+    even = jnp.exp(jnp.linspace(*RANGE, bins - near.shape[0]))  # the largest one first
     return jnp.concatenate([jnp.zeros(1), jnp.sort(jnp.concatenate([even, near]))])
 
 
