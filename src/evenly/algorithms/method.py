@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from evenly.notation import unknown
 from evenly.outside import fits, kind_words, kinds_of, shortened
@@ -160,7 +160,7 @@ class Method:
         )
 
     def _not_a_setting(self, name: str) -> str:
-        if name not in {field.name for field in dataclasses.fields(self.rule)}:
+        if name not in {field.name for field in dataclasses.fields(cast(Any, self.rule))}:
             return str(unknown("setting", name, self.settings))
         return (
             f"{name} is a field of {self.rule.__name__} but not a setting. Declare it with"
