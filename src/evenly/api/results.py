@@ -38,7 +38,7 @@ from evenly.report.values import (
     spread_words,
     wilson,
 )
-from evenly.saving import Model, load, models_of
+from evenly.saved_models import Model, load, models_of
 from evenly.types import Seeds, Task, Trace
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 """Load the federation that a plan describes: a data set or the user's own table. Data that do not
-fit into memory are refused early.
+fit into memory are refused early. Data sets are registered in `evenly.datasets`.
 """
 
 import csv

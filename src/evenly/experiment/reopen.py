@@ -29,8 +29,8 @@ from evenly.experiment.deployment import (
 )
 from evenly.experiment.execute import SeedSetting, choose_model, execute, setting_of
 from evenly.experiment.folder import CHOSEN, RunRecord, Store, read_record, slug, with_record
-from evenly.experiment.objects import read_federation
 from evenly.experiment.plan import NewerError, Plan, programs, read_fields
+from evenly.experiment.python_objects import read_federation
 from evenly.experiment.study import Study, StudyPlan, execute_study
 from evenly.experiment.tuning_space import TuningPlan
 from evenly.plugins import refuse_unloaded
