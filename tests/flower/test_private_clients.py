@@ -13,6 +13,7 @@ from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients import ledger as ledgers
+from evenly.flower.clients import private
 from evenly.flower.clients.jax import app
 from evenly.flower.clients.ledger import RowLedger, SpentError
 from evenly.flower.clients.private import whole_counts
@@ -140,6 +141,65 @@ def test_the_census_is_noised_once_and_adds_up(tiny: Federation, room: Room) -> 
     assert cells.sum() == one[wire.EXAMPLES] == tiny.train.counts[5]
     assert not np.array_equal(cells, tiny.census().cells[5])
     np.testing.assert_array_equal(cells, wire.get(two, wire.CELLS))
+
+
+def ledger_of(room: Room, client: int) -> RowLedger:
+    return RowLedger(Path(str(room.contexts[client].node_config["ledger"])), row_epsilon)
+
+
+def test_counts_have_one_draw_whatever_number_a_server_gives_a_client(
+    task: Softmax, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise two deployments, or one server that asks again, would average the noise away."""
+    drawn, exact = [], private.row_counts
+    monkeypatch.setattr(
+        private, "row_counts", lambda *args: drawn.append(exact(*args)) or exact(*args)
+    )
+    notation = f"fedavg+reweigh+dp(unit=row, {LOUD})"
+    room.ask(5, "query.census", config={wire.METHOD: notation})
+    for number in (5, 7):
+        room.ask(5, "train", first_model(task), config(notation, 1, number))
+    assert len(drawn) == 3
+    for counts in drawn[1:]:
+        np.testing.assert_array_equal(counts, drawn[0])
+
+
+def test_every_draw_of_counts_is_counted(task: Softmax, room: Room) -> None:
+    """Counts by group and label, and the number of unprivileged rows, have noise of their own."""
+    notation = f"fedcvg+reweigh+dp(unit=row, {LOUD})"
+    room.ask(5, "query.census", config={wire.METHOD: notation})
+    room.ask(5, "train", first_model(task), config(notation, 1, 5))
+    expected = run_epsilon(algorithm(notation), 1)
+    assert ledger_of(room, 5).epsilon() == pytest.approx(expected, abs=1e-6)
+    told = config(notation, 1, 7)
+    replies = [room.ask(5, "query.measure", first_model(task), told) for _ in range(2)]
+    again, same = (reply[wire.METRICS][wire.UNPRIVILEGED] for reply in replies)
+    assert again == same
+    assert ledger_of(room, 5).epsilon() > expected + 1e-3, "another number is another draw"
+
+
+def test_an_answer_that_reveals_more_than_before_is_another_release(
+    task: Softmax, room: Room
+) -> None:
+    """A round without a measurement is asked again after another method took the kept signals."""
+    notation, other = (f"{name}+dp(unit=row, {LOUD})" for name in ("q-fedavg(q=1)", "term"))
+    for t in (1, 2):  # signals are measured in round 1 and kept in round 2
+        room.ask(5, "train", first_model(task), config(notation, t, 5))
+    room.ask(5, "query.measure", first_model(task), config(other, 1, 5))
+    before = ledger_of(room, 5).epsilon()
+    room.ask(5, "train", first_model(task), config(notation, 2, 5))
+    assert ledger_of(room, 5).epsilon() > before + 1e-3
+
+
+def test_a_census_is_part_of_the_budget(tiny: Federation, task: Softmax, room: Room) -> None:
+    """A client that answered the census takes part until the last round."""
+    method = algorithm("fairfed+full+dp(unit=row, epsilon=8, rate=0.25)")
+    notation = notation_of(calibrated(method, 2, census=True))
+    room.ask(5, "query.census", config={wire.METHOD: notation})
+    told: dict[str, Any] = {}
+    for t in (1, 2):
+        room.ask(5, "train", first_model(task), config(notation, t, 5, **told))
+    assert 7.9 < ledger_of(room, 5).epsilon() <= 8
 
 
 def test_training_rows_are_not_evaluated(task: Softmax, room: Room) -> None:
