@@ -336,8 +336,8 @@ def read_search(folder: Path) -> TuningPlan | None:
     path = folder / "plan.json"
     if not path.exists():
         return None
-    text = path.read_text()
     try:
+        text = path.read_text()
         fields = read_fields(text)
     except ValueError:
         return None  # `read_plan` says what is wrong
@@ -345,14 +345,14 @@ def read_search(folder: Path) -> TuningPlan | None:
         return None
     if not (folder / CHOSEN / "results.csv").exists():
         raise ValueError(_search_words(folder))
-    shared = fields["shared"]
-    refuse_unloaded(shared.get("plugins", ()) if isinstance(shared, dict) else (), folder)
     try:
-        return TuningPlan.from_json(text)
+        plan = TuningPlan.from_json(text)
     except ValueError as error:
         raise ValueError(
             f"{str(path)!r} is damaged, so the settings of this search are unknown: {error}"
         ) from None
+    refuse_unloaded(plan.shared.plugins, folder)
+    return plan
 
 
 def open_results(folder: Path) -> Comparison:
