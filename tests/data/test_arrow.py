@@ -192,6 +192,13 @@ def test_folders_without_tables_and_damaged_files_are_refused(tmp_path: Path):
         Federation.from_frame("people.csv", **ROLES)
 
 
+@pytest.mark.parametrize("table", [lambda frame: frame, pa.Table.from_pandas])
+def test_a_column_of_lists_is_named(table: Any):
+    frame = people().assign(scans=[[1, 2]] * ROWS)
+    with pytest.raises(ValueError, match=r"Column 'scans' must hold numbers or words"):
+        table_source(arrow.as_table(table(frame)), client="site", label="ill")
+
+
 def test_identifiers_and_quantities_are_refused_as_in_other_tables(tmp_path: Path):
     folder = write_folder(tmp_path / "people", files=1)
     table = as_arrow().append_column("patient_id", pa.array(range(ROWS)))

@@ -114,7 +114,8 @@ def test_the_results_of_a_private_choice_need_no_data(monkeypatch: pytest.Monkey
     """The data of a search may be a table in memory, which no folder holds."""
     monkeypatch.setattr("evenly.experiment.tuning_space.load", None)
     found = TuningResults(made_up(4, rate=0.2))
-    assert found.best in found.results._plan.methods
+    plan = found.results._plan
+    assert plan is not None and found.best in plan.methods
 
 
 @pytest.mark.slow

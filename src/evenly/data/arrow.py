@@ -91,14 +91,28 @@ class ColumnTable:
 
     def digest(self) -> str:
         """The hash of names, types and values of all columns, however they are cut into chunks."""
-        from pandas import Series
-        from pandas.core.util.hashing import hash_pandas_object
-
         digest = hashlib.sha256(repr([(f.name, str(f.type)) for f in self.source.schema]).encode())
         for name in self.columns:
-            hashed = hash_pandas_object(Series(self[name]), index=False)
-            digest.update(hashed.to_numpy().tobytes())
+            digest.update(hashed(name, self[name]).tobytes())
         return digest.hexdigest()
+
+
+def hashed(name: Any, values: Any) -> np.ndarray:
+    """A hash for each row of a column.
+
+    Raises:
+        ValueError: If rows hold lists or other objects.
+    """
+    from pandas import Series
+    from pandas.core.util.hashing import hash_pandas_object
+
+    try:
+        return hash_pandas_object(Series(values), index=False).to_numpy()
+    except TypeError as error:
+        raise ValueError(
+            f"Column {name!r} must hold numbers or words, but some rows hold something else"
+            f" ({error}). Unpack it, or remove it from the table."
+        ) from None
 
 
 class Reading:
