@@ -115,7 +115,8 @@ def test_the_results_of_a_private_choice_need_no_data(monkeypatch: pytest.Monkey
     monkeypatch.setattr("evenly.experiment.tuning_space.load", None)
     found = TuningResults(made_up(4, rate=0.2))
     plan = found.results._plan
-    assert plan is not None and found.best in plan.methods
+    assert plan is not None
+    assert found.best in plan.methods
 
 
 @pytest.mark.slow

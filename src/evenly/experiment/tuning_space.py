@@ -286,14 +286,14 @@ class TuningPlan:
             self.shared, methods=tuple(methods), data=data, evaluate_every=self.shared.rounds
         )
 
-    def final(self, chosen: str, privacy: dict[str, Any] | None = None) -> Plan:
+    def final(self, chosen: str, privacy: Mapping[str, Any] | None = None) -> Plan:
         """The plan of the chosen method and the baseline, with all rows, and with what they
         promise where they are private for clients. `privacy` is that promise, where it is known.
         """
         shared = self.shared
         plan = dataclasses.replace(shared, methods=tuple(dict.fromkeys((self.baseline, chosen))))
         if privacy is not None:
-            return dataclasses.replace(plan, privacy=privacy)
+            return dataclasses.replace(plan, privacy=dict(privacy))
         if not any(one.members[0].privacy for one in plan.variants()):
             return plan
         federation = load(shared.data, shared.seeds[0], shared.objects.data)
