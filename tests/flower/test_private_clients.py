@@ -131,6 +131,17 @@ def test_a_client_with_a_ledger_sends_nothing_exact(kind: str, task: Softmax, ro
         room.ask(5, kind, first_model(task), config("q-fedavg(q=1)", 1, 5))
 
 
+def test_a_method_with_one_model_chooses_among_no_others(task: Softmax, room: Room) -> None:
+    """The answer would say, without noise, which of two models fits the client's rows best."""
+    two = wire.record_of_models([task.init(jax.random.key(seed)) for seed in (0, 1)])
+    one = first_model(task)
+    for arrays, more in ((two, {}), (one, {wire.OFFERED: two})):
+        told = config(f"fedavg+dp(unit=row, {LOUD})", 1, 5)
+        with pytest.raises(Exception, match=r"several models, but fedavg.* has one"):
+            room.ask(5, "train", arrays, told, **more)
+    assert ledger_of(room, 5).epsilon() == 0
+
+
 def test_the_census_is_noised_once_and_adds_up(tiny: Federation, room: Room) -> None:
     with pytest.raises(Exception, match="did not name its method"):
         room.ask(5, "query.census", config={})

@@ -397,6 +397,11 @@ def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
     now = told(config)
     form = engine.form(now, client)
     models, served = _models(offered, form), _models(arrays, form)
+    require(
+        not (models or served) or now.algorithm.rule.groups is not None,
+        f"The message offers several models, but {now.algorithm.label} has one: which one fits a"
+        " client best would be told by its answer.",
+    )
     choice = (
         now.group if now.group is not None or not models else _choose(engine, now, models, client)
     )
