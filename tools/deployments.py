@@ -64,11 +64,11 @@ def chaos_part() -> str:
 
 def _row(role: str, kills: list[Measured]) -> list[str]:
     seen = Counter(
-        again=sum(one["runs"] > 1 for one in kills),
-        out=sum(bool(one["left out"]) for one in kills),
-        same=sum(one["away"] <= 1e-6 for one in kills),
+        again=sum(one.get("runs", 0) > 1 for one in kills),
+        out=sum(bool(one.get("left out")) for one in kills),
+        same=sum(one.get("away", 1.0) <= 1e-6 for one in kills),
         lost=sum("lost" in one["problem"] for one in kills),
     )
-    alone = len(kills) - seen["again"]
+    alone = sum(one.get("runs") == 1 for one in kills)
     counts = (len(kills), alone, seen["again"], seen["out"], seen["same"], seen["lost"])
     return [role, *map(str, counts)]

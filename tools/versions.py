@@ -13,9 +13,11 @@ import datetime
 import itertools
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / ".versions"
 RESULT = ROOT / "benchmarks" / "results" / "flower_versions.json"
 # One version for each way in which Flower's processes are started (`evenly.flower.versions`).
-VERSIONS = ("1.26.1", "1.29.0", "1.34.0", "1.36.0", "1.37.0", "1.39.0", "1.42.0")
+VERSIONS = ("1.26.1", "1.29.0", "1.34.0", "1.36.0", "1.37.0", "1.39.0", "1.41.0")
 LARGEST = 1e-6  # difference between two models
 ENDING = 600.0  # seconds that a federation may take
 
@@ -68,7 +70,11 @@ def run(version: str) -> dict[str, Any]:
 
 
 def environment(version: str) -> Path:
-    """The environment of a version, made if it is not there or if what it needs has changed."""
+    """The environment of a version, made if it is not there or if what it needs has changed. That
+    of constraints.txt is installed already.
+    """
+    if version == metadata.version("flwr"):
+        return Path(sys.prefix)
     folder, needs = ENVIRONMENTS / f"flwr-{version}", pinned()
     stamp = folder / "constraints.txt"
     if stamp.exists() and stamp.read_text() == needs:
@@ -97,7 +103,10 @@ def installed(folder: Path) -> list[str]:
 
 
 def install(folder: Path, *words: str) -> None:
-    subprocess.run([*pip(folder), "install", "--quiet", *words], cwd=ROOT, check=True)
+    command = [*pip(folder), "install", "--quiet", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{done.stderr}\n{shlex.join(command)} failed.")
 
 
 def pip(folder: Path) -> list[str]:

@@ -276,9 +276,13 @@ def lane_of(own: Sequence[Kill], folder: Path, path: str) -> list[dict[str, Any]
     found = []
     with Lane(folder, env=env) as lane:
         for one in own:
-            found.append(one_kill(lane, one, folder / f"kill-{one.number}"))
-            print(json.dumps(found[-1]), flush=True)
-            until_online(lane)
+            try:
+                told = one_kill(lane, one, folder / f"kill-{one.number}")
+                until_online(lane)
+            except ValueError as error:  # of a process that ended, or did not get ready
+                told = {**one._asdict(), "problem": str(error)[:500]}
+            print(json.dumps(told), flush=True)
+            found.append(told)
     return found
 
 

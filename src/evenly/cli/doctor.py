@@ -130,7 +130,7 @@ TESTED: dict[str, tuple[str, ...]] = {
     "optax": ("0.2",), "equinox": ("0.13",), "pandas": ("3.1",), "pyarrow": ("26.0",),
     "altair": ("6.3",), "vl-convert-python": ("1.9",), "jinja2": ("3.1",), "markupsafe": ("3.0",),
     "typer": ("0.20",), "rich": ("14.3",), "pydantic": ("2.14",), "optuna": ("5.0",),
-    "flwr": ("1.26", "1.29", "1.34", "1.36", "1.37", "1.39", "1.41", "1.42"),
+    "flwr": ("1.26", "1.29", "1.34", "1.36", "1.37", "1.39", "1.41"),
     "torch": ("2.13",), "ray": ("2.55",), "tensorboardX": ("2.6",),
     "mlflow-skinny": ("3.17",), "wandb": ("0.31",), "zensical": ("0.0",),
 }  # fmt: skip
