@@ -25,6 +25,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,7 @@ from evenly.flower.deploy.loopback import (
     Loopback,
     Process,
     free_ports,
+    interruptible,
     kill,
     wait_until,
 )
@@ -59,6 +61,7 @@ METHOD, CLIENTS, ROUNDS = "q-fedavg(q=1)", 2, 2
 LAST = f"client-{CLIENTS - 1}"  # whose node and app are killed
 REACHING, ENDING = 150.0, 300.0  # seconds
 RESTART = 3.0  # seconds after which a service manager starts a process again
+STOP = threading.Event()  # somebody pressed Ctrl-C
 LARGEST = 1e-6  # difference of a number of the model from the simulator's
 
 CLIENT_STAGES = ("census", "measuring", "training", "evaluation")
@@ -168,7 +171,7 @@ def one_kill(lane: Lane, one: Kill, marks: Path) -> dict[str, Any]:
     time.sleep(RESTART)
     restarts = lane.restart()
     (marks / "go").touch()
-    while not (marks / "ended").exists():
+    while not (marks / "ended").exists() and not STOP.is_set():
         if time.monotonic() > struck + ENDING:
             return {**one._asdict(), "problem": f"not ended; {lane.logs}"}
         time.sleep(1.0)
@@ -177,8 +180,9 @@ def one_kill(lane: Lane, one: Kill, marks: Path) -> dict[str, Any]:
             until_online(lane)
             (marks / "server.pid").unlink()
             runs.append(lane.run(APP, config, name=f"run-{one.number}-{len(runs)}"))
-    left_out = excluded(folder)
-    away = distance(marks)
+    if STOP.is_set():
+        raise ValueError("stopped")
+    left_out, away = excluded(folder), distance(marks)
     return {
         **one._asdict(),
         "seconds": round(time.monotonic() - struck, 1),
@@ -276,6 +280,8 @@ def lane_of(own: Sequence[Kill], folder: Path, path: str) -> list[dict[str, Any]
     found = []
     with Lane(folder, env=env) as lane:
         for one in own:
+            if STOP.is_set():
+                break
             try:
                 told = one_kill(lane, one, folder / f"kill-{one.number}")
                 until_online(lane)
@@ -299,12 +305,16 @@ def main() -> int:
         given = options.folder or stack.enter_context(tempfile.TemporaryDirectory())
         folder = Path(given).resolve()
         path = stack.enter_context(warm(folder, {"PYTHONPATH": str(ROOT)}))
-        with ThreadPoolExecutor(options.lanes) as pool:
+        with interruptible(), ThreadPoolExecutor(options.lanes) as pool:
             lanes = [
                 pool.submit(lane_of, todo[k :: options.lanes], folder / f"lane-{k}", path)
                 for k in range(min(options.lanes, len(todo)))
             ]
-            found = sorted((one for lane in lanes for one in lane.result()), key=_number)
+            try:
+                found = sorted((one for lane in lanes for one in lane.result()), key=_number)
+            except KeyboardInterrupt:
+                STOP.set()
+                raise
     seconds = round(time.monotonic() - began)
     wrong = [one for one in found if one["problem"]]
     print(f"{len(found)} kills in {seconds} s; {len(wrong)} with a problem")

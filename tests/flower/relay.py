@@ -18,13 +18,19 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
+async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    """A connection; None while nobody listens. A SuperNode whose connection is accepted and closed
+    takes that for an error of TLS, and never tries again.
+    """
+    with contextlib.suppress(OSError):
+        return await asyncio.open_connection(HOST, port)
+    return None
+
+
 async def main(port: int, target: int) -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there = await asyncio.open_connection(HOST, target)
-        except OSError:  # the SuperLink is away
-            writer.close()
-            return
+        while not (there := await connect(target)):
+            await asyncio.sleep(0.2)
         await asyncio.gather(pass_on(reader, there[1]), pass_on(there[0], writer))
 
     server = await asyncio.start_server(connected, HOST, port)

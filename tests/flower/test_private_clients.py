@@ -134,7 +134,7 @@ def test_a_client_with_a_ledger_sends_nothing_exact(kind: str, task: Softmax, ro
 def test_a_policy_bounds_noise_and_epsilon(task: Softmax, room: Room, tmp_path: Path) -> None:
     private = "fedavg+full+dp(unit=row, epsilon=8, rate=0.25)"
     path = tmp_path / "policy.toml"
-    path.write_text(f'methods = ["{private}"]\nnoise = 0.5\nepsilon = 4.0')
+    path.write_text(f'methods = ["{private}"]\nnoise = 0.5\nepsilon = 6.0')
     room.contexts[5].node_config["policy"] = str(path)
     built = notation_of(calibrated(algorithm(private), 3))
     for t, noise in enumerate((0.0, 0.4), 1):
@@ -149,11 +149,11 @@ def test_a_policy_bounds_noise_and_epsilon(task: Softmax, room: Room, tmp_path: 
             with pytest.raises(AssertionError):
                 room.ask(5, "train", first_model(task), one)
     words = [one.words for one in read_egress(tmp_path / "egress.jsonl")]
-    assert "noise multiplier of 0.0" in words[0]
+    assert "noise multiplier of 0;" in words[0]
     assert "noise multiplier of 0.4" in words[1]
     assert "agreed to" in words[2]
     assert words[3] == ""
-    assert "of 4 at delta" in words[4]
+    assert "of 6 at delta" in words[4]
 
 
 def test_the_census_is_noised_once_and_adds_up(tiny: Federation, room: Room) -> None:

@@ -98,7 +98,8 @@ class Policy:
                 if word not in known:
                     raise PolicyError(str(unknown(f"entry of {name}", word, known)))
         for name in ("noise", "epsilon"):
-            _require((getattr(self, name) or 1) > 0, f"{name} must be above 0.")
+            value = getattr(self, name)
+            _require(value is None or value > 0, f"{name} must be above 0.")
         _require(bool(self.methods), "methods must name at least one method.")
         for method in self.methods:
             self._check_method(method)
