@@ -109,7 +109,7 @@ class Registered(NamedTuple):
 
 
 def registered(grid: Any) -> dict[int, Registered]:
-    """What the SuperLink knows of connected nodes, by node id; nothing before Flower 1.38."""
+    """What the SuperLink knows of connected nodes, by node id; older versions tell nothing."""
     ask = getattr(grid, "get_nodes", None)
     return {
         int(node.node_id): Registered(hashlib.sha256(key).hexdigest(), getattr(node, "name", ""))
