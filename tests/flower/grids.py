@@ -72,7 +72,9 @@ class OneProcess(Grid):
 
     def get_nodes(self) -> Iterable[NodeInfo]:
         return [
-            NodeInfo(node_id=node, public_key=self.keys.get(node), name=self.names.get(node))
+            NodeInfo(
+                node_id=node, public_key=self.keys.get(node, b""), name=self.names.get(node, "")
+            )
             for node in self.get_node_ids()
         ]
 
