@@ -39,7 +39,7 @@ import jax
 import numpy as np
 
 from evenly.experiment.deployment import read_rounds
-from evenly.flower import server_state, wire
+from evenly.flower import final_arrays, server_state, wire
 from evenly.flower.deploy.loopback import (
     HOST,
     NODE_ID,
@@ -248,8 +248,9 @@ def simulated() -> dict[str, np.ndarray]:
 
 
 def distance(marks: Path) -> float:
-    with np.load(marks / "results" / "models" / "arrays.npz") as found:
-        return max(float(np.abs(found[name] - own).max()) for name, own in simulated().items())
+    """How far the final model is from that of a run in which nothing is killed."""
+    found = {name: wire.read(array) for name, array in final_arrays(marks / "results").items()}
+    return max(float(np.abs(found[name] - own).max()) for name, own in simulated().items())
 
 
 def problem(
