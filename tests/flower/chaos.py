@@ -265,7 +265,8 @@ def problem(
         return f"the history has the rounds {sorted(after)}"
     if away > LARGEST and not left_out:
         return f"nobody was left out, and the model is {away:.1e} from the simulator's"
-    if strangers := [text for text in left_out if not text.startswith(f"{CLIENTS - 1} ")]:
+    known = (f"{CLIENTS - 1} ", "-1 ")  # in the census nobody has a number yet
+    if strangers := [text for text in left_out if not text.startswith(known)]:
         return f"a client that was not touched was left out: {strangers}"
     if left_out and one.role == "ServerApp":
         return f"a client was left out, and only the server was killed: {left_out}"
