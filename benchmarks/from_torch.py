@@ -1,17 +1,34 @@
-"""A translated LeNet against the built-in one and against the same rounds written in PyTorch.
+"""Translated PyTorch modules: how fast is a LeNet, and how exact are ten modules?
 
-    python benchmarks/from_torch.py
+    python benchmarks/from_torch.py [--rounds N] [--json FILE]
+    python benchmarks/from_torch.py --agreement [--json FILE]
 
-The three take turns in one process, so that the load of the machine is the same for all: FedAvg,
-ten clients of 60 pictures each, batches of ten, one epoch. Prints milliseconds per round, the
-ratios, and how long translation and compilation take.
+The first command compares a translated LeNet with the built-in one and with the same rounds written
+in PyTorch: FedAvg, ten clients of 60 pictures each, batches of ten, one epoch. The three take turns
+in one process, so that the load of the machine is the same for all. A round of the simulator is the
+difference between a run of one round and a run of more, so that the evaluations at both ends do not
+count. PyTorch uses a GPU if it finds one, as JAX does.
+
+The second command needs the tests of a copy of the sources, but no test runner: distances between
+each module of `tests/from_torch/modules.py` in PyTorch on the CPU and its translation on JAX's
+default device, relative to one plus the size of a number. It ends with an error if one is larger
+than promised. Products are computed in full float32 (`jax_default_matmul_precision`), which GPUs
+otherwise round.
 """
 
+import argparse
 import copy
+import datetime
+import json
 import os
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import jax
+import machine
 import numpy as np
 import torch
 from torch import nn
@@ -20,8 +37,14 @@ import evenly
 from evenly.models import LeNet
 from evenly.types import Task
 
-CLIENTS, ROWS, BATCH, RATE, ROUNDS, TURNS = 10, 60, 10, 0.01, 3, 5
+CLIENTS, ROWS, BATCH, RATE, TURNS = 10, 60, 10, 0.01, 5
 METHOD = f"fedavg(learning_rate={RATE}, batch_size={BATCH}, shuffle=false)+full"
+# PyTorch in float64 against the translation in float64 and in float32
+EXACT, OUTPUTS, STEPS = 1e-8, 1e-5, 1e-3
+FOLDER = Path(__file__).resolve().parents[1]
+
+
+# Speed.
 
 
 def network() -> nn.Module:
@@ -32,13 +55,13 @@ def network() -> nn.Module:
     )  # fmt: skip
 
 
-def loop(x: np.ndarray, y: np.ndarray) -> Callable[[], object]:
+def loop(x: np.ndarray, y: np.ndarray, device: str) -> Callable[[int], object]:
     """The rounds in PyTorch: a copy of the model for each client, and a mean."""
-    pictures, labels = torch.from_numpy(x), torch.from_numpy(y).long()
-    model = network()
+    pictures, labels = torch.from_numpy(x).to(device), torch.from_numpy(y).long().to(device)
+    model = network().to(device)
 
-    def rounds() -> None:
-        for _ in range(ROUNDS):
+    def train(rounds: int) -> None:
+        for _ in range(rounds):
             received = copy.deepcopy(model.state_dict())
             total = {key: torch.zeros_like(value) for key, value in received.items()}
             for k in range(CLIENTS):
@@ -52,48 +75,142 @@ def loop(x: np.ndarray, y: np.ndarray) -> Callable[[], object]:
                 for key, value in model.state_dict().items():
                     total[key] += value / CLIENTS
             model.load_state_dict(total)
+        if device != "cpu":
+            torch.cuda.synchronize()
 
-    return rounds
+    return train
 
 
-def main() -> None:
-    """Measure, and print a table."""
+def seconds(run: Callable[[int], object], rounds: int) -> float:
+    """How long a call takes."""
+    began = time.perf_counter()
+    run(rounds)
+    return time.perf_counter() - began
+
+
+def speed(rounds: int) -> dict[str, Any]:
+    """Milliseconds per round of each contender, and seconds of what happens once."""
     draw = np.random.default_rng(0)
     x = draw.normal(size=(CLIENTS * ROWS, 28, 28)).astype(np.float32)
     y, client = np.arange(len(x)) % 10, np.repeat(np.arange(CLIENTS), ROWS)
     split = ["train"] * len(x)
 
-    def federation(rows: np.ndarray) -> evenly.Federation:
-        return evenly.Federation.from_arrays(rows, y, client, split=split)
+    def simulated(task: Task, rows: np.ndarray) -> Callable[[int], object]:
+        data = evenly.Federation.from_arrays(rows, y, client, split=split)
+        return lambda rounds: evenly.train(task, data, METHOD, rounds=rounds)
 
     began = time.perf_counter()
     task = evenly.from_torch(network, x[:2, None])
-    print(f"translation {time.perf_counter() - began:.1f} s")
-
-    def train(task: Task, data: evenly.Federation) -> Callable[[], object]:
-        return lambda: evenly.train(task, data, METHOD, rounds=ROUNDS)
-
+    translation = time.perf_counter() - began
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     contenders = {
-        "from_torch": train(task, federation(x[:, None])),
-        "built-in": train(LeNet(classes=10), federation(x)),
-        "PyTorch": loop(x[:, None], y),
+        "from_torch": simulated(task, x[:, None]),
+        "built-in": simulated(LeNet(classes=10), x),
+        "PyTorch": loop(x[:, None], y, device),
     }
-    for name, run in contenders.items():
-        began = time.perf_counter()
-        run()
-        print(f"first call of {name} {time.perf_counter() - began:.1f} s")
-    times: dict[str, list[float]] = {name: [] for name in contenders}
+    first = {name: seconds(run, 1) for name, run in contenders.items()}
+    for run in contenders.values():
+        run(1 + rounds)
+    found: dict[str, list[float]] = {name: [] for name in contenders}
+    before = machine.ticks(os.getpid())
     for _ in range(TURNS):
         for name, run in contenders.items():
-            began = time.perf_counter()
-            run()
-            times[name].append(1000 * (time.perf_counter() - began) / ROUNDS)
-    medians = {name: float(np.median(own)) for name, own in times.items()}
-    for name, own in times.items():
+            both = seconds(run, 1 + rounds) - seconds(run, 1)
+            found[name].append(1000 * both / rounds)
+    return {
+        "translation_seconds": round(translation, 2),
+        "first_round_seconds": {name: round(value, 2) for name, value in first.items()},
+        "milliseconds": {name: [round(v, 2) for v in own] for name, own in found.items()},
+        "rounds": rounds,
+        "device": jax.devices()[0].device_kind,
+        "pytorch_device": device,
+        "others": round(machine.others(before, machine.ticks(os.getpid())), 3),
+    }
+
+
+def show_speed(result: dict[str, Any]) -> bool:
+    """Print a table."""
+    medians = {name: float(np.median(own)) for name, own in result["milliseconds"].items()}
+    print(f"translation {result['translation_seconds']:.1f} s")
+    for name, own in result["milliseconds"].items():
         ratio = medians[name] / medians["from_torch"]
-        print(f"{name:12} {medians[name]:8.0f} ms per round ({min(own):.0f} to {max(own):.0f}),"
-              f" {ratio:.2f} times from_torch")  # fmt: skip
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        print(
+            f"{name:12} {medians[name]:8.2f} ms per round ({min(own):.2f} to {max(own):.2f}),"
+            f" {ratio:.2f} times from_torch; first round"
+            f" {result['first_round_seconds'][name]:.1f} s"
+        )
+    print(f"other processes used {result['others']:.0%} of the machine")
+    return True
+
+
+# Agreement.
+
+
+def agreement() -> dict[str, Any]:
+    """Distances of each module in both precisions, of a network that rounding moves far, and of a
+    whole run.
+    """
+    sys.path.append(str(FOLDER))
+    from tests.from_torch.agreement import UNSTABLE, distances, drift
+    from tests.from_torch.modules import CASES
+    from tests.from_torch.whole_run import distance_after_three_rounds
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    result: dict[str, Any] = {"device": jax.devices()[0].device_kind, "modules": {}}
+    for name in CASES:
+        found = {f"float{bits}": distances(name, double=bits == 64) for bits in (64, 32)}
+        result["modules"][name] = {key: value._asdict() for key, value in found.items()}
+        print(name, result["modules"][name], flush=True)
+    ours, theirs = drift(UNSTABLE, steps=3)
+    result["unstable"] = {"name": UNSTABLE, "steps": 3, "translation": ours, "PyTorch": theirs}
+    result["three_rounds"] = distance_after_three_rounds()
+    return result
+
+
+def show_agreement(result: dict[str, Any]) -> bool:
+    """Print what is farther away than promised."""
+    unstable, late = result["unstable"], []
+    for name, found in result["modules"].items():
+        double, single = found["float64"], found["float32"]
+        checks = {
+            "float64": max(double.values()) <= EXACT,
+            "float32 outputs": max(single["outputs"], single["back"]) <= OUTPUTS,
+            "float32 steps": single["steps"] <= STEPS or name == unstable["name"],
+        }
+        late += [f"{name}: {what}" for what, holds in checks.items() if not holds]
+    if not unstable["translation"] < 3 * unstable["PyTorch"]:
+        late.append(f"{unstable['name']}: rounding moves it farther than PyTorch")
+    if not result["three_rounds"] <= 1e-4:
+        late.append("a whole run")
+    print(f"from PyTorch in float64 after {unstable['steps']} steps in float32: {unstable}")
+    print(f"after three rounds of FedAvg: {result['three_rounds']:.1e}")
+    print("\n".join(f"TOO FAR: {line}" for line in late) or "everything is as near as promised")
+    return not late
+
+
+def main() -> None:
+    """Measure, print, and keep the results."""
+    parser = argparse.ArgumentParser(description="Measure translated PyTorch modules.")
+    parser.add_argument("--agreement", action="store_true", help="compare numbers, not times")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of a timed run")
+    parser.add_argument("--json", type=Path, help="where to keep the results")
+    given = parser.parse_args()
+    part = "agreement" if given.agreement else "speed"
+    result = agreement() if given.agreement else speed(given.rounds)
+    holds = show_agreement(result) if given.agreement else show_speed(result)
+    result |= {
+        "command": f"python benchmarks/from_torch.py"
+        f"{' --agreement' if given.agreement else f' --rounds {given.rounds}'}",
+        "date": datetime.date.today().isoformat(),
+        "machine": machine.description(),
+        "versions": machine.versions("evenly", "torch", "jax", "jaxlib", "numpy"),
+    }
+    if given.json:
+        stored = json.loads(given.json.read_text()) if given.json.exists() else {}
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps({**stored, part: result}, indent=1) + "\n")
+    if not holds:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

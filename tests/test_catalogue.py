@@ -186,6 +186,12 @@ def test_a_description_says(name: str, words: list[str]):
     assert [word for word in words if word not in text] == []
 
 
+def test_without_a_name_all_names_are_listed_as_the_command_lists_them():
+    printed = [line.rstrip() for line in run("list").rstrip().splitlines()]
+    assert printed == repr(evenly.describe()).splitlines()
+    assert all(name in " ".join(printed) for names in KINDS.values() for name in names)
+
+
 def test_other_names_are_answered_with_a_sentence():
     with pytest.raises(ValueError, match=r"experiment 'worst100'\. Did you mean 'worst10'\?"):
         evenly.describe("worst100")

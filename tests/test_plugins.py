@@ -444,3 +444,17 @@ def test_a_name_belongs_to_whoever_came_first():
     with pytest.raises(ValueError, match=r"already a method 'fedavg'\. It is part of evenly"):
         evenly.register(dataclasses.replace(mine, name="fedavg"), replace=True)
     assert METHODS["fedavg"].title == "FedAvg"
+
+
+def test_a_file_that_was_edited_replaces_what_it_registered(own: Path):
+    plugins.load_files(["own.py"])
+    own.write_text(REGISTERED.replace('"Urgent"', '"Later"'))
+    plugins.load_files(["own.py"])
+    assert METHODS["urgent"].title == "Later"
+    own.write_text(REGISTERED.replace('"Urgent"', '"Broken"') + "1 / 0\n")
+    with pytest.raises(ValueError, match="ZeroDivisionError"):
+        plugins.load_files(["own.py"])
+    assert METHODS["urgent"].title == "Later"
+    Path("other.py").write_text(REGISTERED)
+    with pytest.raises(ValueError, match="already a method 'urgent'"):
+        plugins.load_files(["other.py"])

@@ -20,8 +20,7 @@ import evenly
 import evenly.types
 from evenly.algorithms import METHODS
 from evenly.algorithms.fedavg import METHOD
-from evenly.catalogue import reveals
-from evenly.cli.terminal_tables import methods_table
+from evenly.catalogue import methods_table, reveals
 from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.parts.sampling import Full
@@ -291,6 +290,15 @@ def test_an_algorithm_is_written_as_text():
         TypeError, match=r"^A method is written as text, such as 'q-fedavg\(q=1\)', got Method\.$"
     ):
         evenly.algorithm(METHOD)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_class_of_another_module_is_found():
+    with pytest.raises(
+        AttributeError, match=r"^module 'evenly' has no .*; it is evenly.types.Rule$"
+    ):
+        evenly.Rule  # pyright: ignore  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'Nothing'$"):
+        evenly.Nothing  # pyright: ignore  # noqa: B018
 
 
 def test_what_clients_reveal_is_all_told():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evenly import round as derived
-from evenly.algorithms import FedAvg
+from evenly.algorithms import FedAvg, Method
 from evenly.data.federation import Census
 from evenly.records import record
 from evenly.types import Own, Rule, Signals, Totals, Weighed
@@ -117,6 +117,66 @@ def test_stages_see_the_sums_before_them_and_totals_are_those_of_who_returned():
     )
     assert gone.state.memory.seen.tolist() == [True, True, False]
     assert gone.state.memory.value[2] == 0
+
+
+@record
+class Forgetful(Rule):
+    """Its needs do not name the loss."""
+
+    def weigh(self, public: Any, own: Own, sums: tuple) -> Weighed:
+        return Weighed(own.loss)
+
+
+@record
+class WithNumPy(ByLoss):
+    def weigh(self, public: Any, own: Own, sums: tuple) -> Weighed:
+        return Weighed(np.sqrt(own.loss))
+
+
+@record
+class Bare(ByLoss):
+    def weigh(self, public: Any, own: Own, sums: tuple) -> Any:
+        return own.loss
+
+
+@pytest.mark.parametrize(
+    "rule, message, told",
+    [
+        (Forgetful(), r"Forgetful\.weigh returns Weighed\(None\)\. Does `needs`", "nothing"),
+        (WithNumPy(), "numpy.ndarray conversion", "loss"),
+        (Bare(), r"Bare\.weigh must return Weighed\(weight\)", "loss"),
+    ],
+)
+def test_a_mistake_in_a_rule_is_explained(rule: Rule, message: str, told: str):
+    given = SIGNALS if rule.needs else SIGNALS._replace(loss=None)
+    with pytest.raises(TypeError, match=message) as caught:
+        derived.weigh(rule, (), given)
+    notes = " ".join(caught.value.__notes__)
+    assert f"{type(rule).__name__} is compiled before there are numbers" in notes
+    assert f"what its `needs` names: {told}." in notes
+
+
+def test_a_method_explains_what_its_rule_lacks():
+    def method(rule: type) -> Method:
+        return Method(name="own", title="Own", reference="", formula="", rule=rule)
+
+    class Plain(Rule):
+        pass
+
+    @record
+    class Fields(ByLoss):
+        power: float = 1.0
+
+    @record
+    class Curious(Alone):
+        needs = frozenset({"accuracy"})
+
+    with pytest.raises(TypeError, match=r"decorated with evenly\.types\.record, got Plain"):
+        method(Plain)
+    with pytest.raises(ValueError, match="power is a field of Fields but not a setting"):
+        method(Fields).build({"power": 2.0})
+    with pytest.raises(ValueError, match=r"needs may name examples, loss, .*; got accuracy"):
+        method(Curious).build({})
 
 
 def test_lengths_are_0_before_training_and_counted_after_it():

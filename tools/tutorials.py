@@ -224,7 +224,8 @@ def page(script: Path, outputs: Sequence[str] | None = None) -> str:
     ]
     left = list(outputs or [])
     for cell in others:
-        parts.append(f"```python\n{cell.text}\n```" if cell.is_code else cell.text)
+        code = cell.text.replace("  # fmt: skip", "")  # for the formatter, not for readers
+        parts.append(f"```python\n{code}\n```" if cell.is_code else cell.text)
         if cell.is_code and left and (output := left.pop(0)):
             parts.append(f"{BEGIN}\n\n{output}\n\n{END}")
     parts.append(

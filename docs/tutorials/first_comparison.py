@@ -57,8 +57,8 @@ metric = Metric(
     name="below_55", title="below 55 %", formula="share of a < 0.55", range="0 to 100 %", better=-1,
     function=lambda accuracy, rows: 100 * np.mean(accuracy < 0.55), rests_on="clients",
 )  # fmt: skip
-evenly.register(method)
-evenly.register(metric)
+evenly.register(method, replace=True)
+evenly.register(metric, replace=True)
 results = evenly.compare(
     patients, ["fedavg", "by-loss", "q-fedavg(q=5)"], sampling="full", rounds=300, seeds=5,
     client="hospital", label="returned", sensitive="sex", favourable="no", name="patients",
@@ -79,7 +79,8 @@ print(results.table(["average", "worst10", "below_55"], intervals=False).round(1
 # **The method** is a rule that is written for one client. A rule sees the client's own numbers
 # (`own`), sums over all clients (`sums`) and what the server keeps (`public`). It returns how much
 # the client counts. evenly samples the clients, trains them and averages their updates. `needs`
-# says what a client must reveal, so that a report can list it.
+# says what a client must reveal, so that a report can list it. With `replace=True` the cell can be
+# changed and run again.
 #
 # **The metric** is a function of the accuracies of all clients: the share of hospitals below 55 %.
 # `better=-1` says that lower is better. `rests_on` says what the function is called with, and whose
@@ -141,7 +142,7 @@ results.plot("influence")
 
 # %% [markdown]
 # `plot` has five kinds of charts: `"clients"`, `"front"` (accuracy against a measure of fairness),
-# `"history"`, `"groups"` and `"influence"`. They are Altair charts:
+# `"history"` (any metric by round), `"groups"` and `"influence"`. They are Altair charts:
 # `chart.save("chart.svg")` writes one to a file, and so do the endings `.png` and `.html`. With
 # `chart.save("chart.html", inline=True)` the page opens without a network.
 #
@@ -206,9 +207,10 @@ print(results.latex(["average", "worst10"]))
 results.report("report.html")
 
 # %% [markdown]
-# So far everything was in memory. With `out=` the results, the models and the report go to a
-# folder. If the call is interrupted, repeat it: finished runs are not trained again. The folder
-# holds counts and models but no rows of the table.
+# So far everything was in memory. `results.save("folder")` writes the results, the models and the
+# report into a folder. With `out=` they are written while training runs: if the call is
+# interrupted, repeat it, and finished runs are not trained again. The folder holds counts and
+# models but no rows of the table.
 
 # %%
 evenly.compare(

@@ -85,10 +85,19 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"evenly.{name}")
     if name not in _HOME:
-        raise AttributeError(f"module 'evenly' has no attribute {name!r}")
+        raise AttributeError(f"module 'evenly' has no attribute {name!r}{_elsewhere(name)}")
     if name in _READ_REGISTRIES:
         import_module("evenly.plugins").load_installed()
     return getattr(import_module(_HOME[name]), name)
+
+
+def _elsewhere(name: str) -> str:
+    """Where a class is that somebody looked for here. Names of modules are looked up here, too,
+    before they are imported: for them nothing else must be.
+    """
+    homes = ("types", "metrics", "models") if name[:1].isupper() else ()
+    found = [home for home in homes if name in import_module(f"evenly.{home}").__all__]
+    return f"; it is evenly.{found[0]}.{name}" if found else ""
 
 
 def __dir__() -> list[str]:

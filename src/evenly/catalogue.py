@@ -19,6 +19,7 @@ from evenly.algorithms import METHODS, Method, settings_of
 from evenly.algorithms.method import Setting
 from evenly.datasets import DATASETS, DatasetCard
 from evenly.experiment.config import packaged_experiments, read_packaged
+from evenly.experiment.plan import ALL_MODELS
 from evenly.metrics import EVERY_METRIC, Metric
 from evenly.metrics.metric import RESTS_ON
 from evenly.models import TASKS
@@ -50,7 +51,7 @@ class Description:
     Args:
         name: The name.
         kind: What it names: "method", "part", "optimiser", "model", "data set", "metric" or
-            "experiment".
+            "experiment"; "list" for all names.
         paragraphs: Texts and tables, in order.
     """
 
@@ -68,11 +69,12 @@ class Description:
         return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
 
 
-def describe(name: str) -> Description:
+def describe(name: str | None = None) -> Description:
     """Describe a method, part, optimiser, model, data set, metric or experiment.
 
     Args:
-        name: Its name in the notation, in commands or in results. `evenly list` shows all names.
+        name: Its name in the notation, in commands or in results. Without it, all names are listed,
+            as `evenly list` does.
 
     Returns:
         The description. Printing it, or leaving it as the last line of a notebook's cell, shows
@@ -93,6 +95,8 @@ def describe(name: str) -> Description:
         Accuracy of the best-served client.
         Computed from the best-served client.
     """
+    if name is None:
+        return Description("all names", "list", tuple(_everything()))
     for kind, (names, paragraphs) in _kinds().items():
         if _text(name) in names:
             return Description(name, kind, tuple(paragraphs(name)))
@@ -140,6 +144,33 @@ def _text(name: Any) -> str:
     if not isinstance(name, str):
         raise TypeError(f"A name is written as text, such as 'fedavg', got {type(name).__name__}.")
     return name
+
+
+def _everything() -> list[RenderableType]:
+    """All names, those of methods with the information that their clients reveal."""
+    names = {
+        "sampling": SAMPLINGS,
+        "before the first round": PREPARES,
+        "privacy": PRIVACIES,
+        "server and local optimisers": optimiser_parts(),
+        "models": ALL_MODELS,
+        "data sets": [*DATASETS, "any .csv or .parquet file"],
+        "metrics": EVERY_METRIC,
+        "experiments": packaged_experiments(),
+    }
+    lines = [Text.assemble((title, "bold"), f": {', '.join(of)}") for title, of in names.items()]
+    more = Text("Details: evenly describe NAME. Publications: evenly cite METHOD.")
+    return [methods_table(), *lines, more]
+
+
+def methods_table() -> Table:
+    """All methods, with the information that their clients reveal."""
+    table = Table(title="methods", title_justify="left")
+    for column in ("name", "title", "clients reveal, besides the update", "reference"):
+        table.add_column(column, overflow="fold")
+    for method in METHODS.values():
+        table.add_row(method.name, method.title, reveals(method), method.reference)
+    return table
 
 
 Kind = tuple[Sequence[str] | Mapping[str, Any], Callable[[str], list[RenderableType]]]

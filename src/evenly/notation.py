@@ -105,9 +105,9 @@ def _check_sweep(composition: Composition) -> None:
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> ValueError:
     """The error for an unknown name, with the nearest legal name and all legal names."""
     names = sorted(known)
-    close = (
-        difflib.get_close_matches(name, names, n=1, cutoff=0.5) if len(name) <= MOST_SHOWN else []
-    )
+    close = [one for one in names if one.startswith(f"{name}(")]  # a method without its settings
+    if not close and len(name) <= MOST_SHOWN:
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return ValueError(
         f"There is no {kind} {shortened(name)}{where}.{hint} Known: {', '.join(names)}."

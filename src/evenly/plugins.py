@@ -32,6 +32,8 @@ ENTRY_POINTS: dict[str, type[Any]] = {
 Record = dict[str, str]  # of a plugin file in a plan: "path" and "sha256"
 
 _loaded: dict[str, ModuleType] = {}  # by hash
+# of each file that was loaded: its hash, and the kinds and names of what it registered
+_files: dict[Path, tuple[str, list[tuple[str, str]]]] = {}
 _installed: list[str] = []  # not empty once entry points are loaded, or are being loaded
 
 
@@ -167,14 +169,17 @@ def _read(path: Path, hint: str = ".") -> bytes:
 
 
 def _load(path: str, source: bytes, digest: str) -> None:
-    """Run the source of a plugin; if it fails, nothing that it registered remains."""
+    """Run the source of a plugin; if it fails, nothing that it registered remains. A file that was
+    edited replaces what it registered before.
+    """
     if digest in _loaded:
         return
+    old, earlier = _files.get(Path(path).resolve(), ("", []))
     name = f"evenly_plugin_{Path(path).stem}_{digest[:8]}"
     module = sys.modules[name] = ModuleType(name)  # dataclasses look up their module
     module.__file__ = path
     try:
-        with all_or_nothing() as names:
+        with all_or_nothing(earlier) as names:
             exec(compile(source, path, "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
@@ -185,7 +190,8 @@ def _load(path: str, source: bytes, digest: str) -> None:
             f"The plugin {path!r} registers nothing. It must call evenly.register(...) with a"
             " method, a metric or a data set."
         )
-    _loaded[digest] = module
+    _loaded.pop(old, None)
+    _loaded[digest], _files[Path(path).resolve()] = module, (digest, names)
 
 
 def _sentence(path: str, error: BaseException) -> str:

@@ -7,7 +7,7 @@ object and calls `add`.
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -34,7 +34,9 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 _own: set[tuple[str, str]] = set()  # kind and name of the entries that users added
-_journal: list[tuple[str, MutableMapping[str, Any], str]] = []  # every call of `add`, in order
+# every call of `add`, in order, with the entry that had the name before
+_journal: list[tuple[str, MutableMapping[str, Any], str, Any]] = []
+_renewed: set[tuple[str, str]] = set()  # entries that may be replaced in `all_or_nothing`
 
 
 def add(
@@ -63,7 +65,8 @@ def add(
             f"The name of a {kind} must begin with a letter and contain only letters, digits, - and"
             f" _, got {name!r}."
         )
-    _journal.append((kind, registry, name))
+    _journal.append((kind, registry, name, registry.get(name)))
+    replace = replace or (kind, name) in _renewed
     present = (taken if taken is not None else registry).get(name)
     if present is thing:
         return
@@ -88,17 +91,23 @@ def forget(kind: str, registry: MutableMapping[str, Any], name: str) -> None:
 
 
 @contextmanager
-def all_or_nothing() -> Iterator[list[str]]:
-    """Remove everything that was added in the block if the block fails. The list is filled with the
-    names when the block ends.
+def all_or_nothing(
+    renews: Iterable[tuple[str, str]] = (),
+) -> Iterator[list[tuple[str, str]]]:
+    """Undo everything that was added in the block if the block fails. The list is filled with kinds
+    and names when the block ends. Entries in `renews` may be replaced.
     """
-    start, before = len(_journal), set(_own)
-    names: list[str] = []
+    start, names = len(_journal), []
+    _renewed.update(renews)
     try:
         yield names
-        names += [name for _, _, name in _journal[start:]]
+        names += [(kind, name) for kind, _, name, _ in _journal[start:]]
     except BaseException:
-        for kind, registry, name in _journal[start:]:
-            if (kind, name) not in before:
+        for kind, registry, name, before in reversed(_journal[start:]):
+            if before is None:
                 forget(kind, registry, name)
+            else:
+                registry[name] = before
         raise
+    finally:
+        _renewed.clear()

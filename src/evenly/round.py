@@ -76,7 +76,7 @@ def form_of_own(groups: int, labels: int) -> Own:
 
 def recall(rule: Rule, public: Tree, signals: Signals, memory: Memory) -> Signals:
     """The signals with each client's memory. A client without one starts from public numbers."""
-    first = _each(lambda own: rule.remember(public, own), signals)
+    first = _each(lambda own: rule.remember(public, own), signals, rule)
     value = jax.tree.map(
         lambda kept, new: jnp.where(_fit(memory.seen, new), kept, new), memory.value, first
     )
@@ -97,7 +97,7 @@ def weigh(rule: Rule, public: Tree, signals: Signals, guard: Guard | None = None
         sums, weighed = (), rule.weigh_cohort(public, signals)
     else:
         sums = contributions(rule, public, signals, guard)
-        weighed = _each(lambda own: rule.weigh(public, own, sums), signals)
+        weighed = _each(lambda own: _checked(rule, rule.weigh(public, own, sums)), signals, rule)
     if jax.tree.structure(weighed.memory) != jax.tree.structure(signals.memory):
         raise TypeError(
             f"{type(rule).__name__}: the memory that a rule returns with a weight must have the"
@@ -120,7 +120,7 @@ def contributions(
     sums: tuple[Tree, ...] = ()
     release = None if guard is None else _Release(guard, rule, guard.bounds(rule, public))
     for stage in range(rule.stages):
-        parts = _each(lambda own, before=sums: rule.contribute(public, own, before), signals)
+        parts = _each(lambda own, before=sums: rule.contribute(public, own, before), signals, rule)
         if release is None:
             now = _sum(parts, signals.returned)
         else:
@@ -242,12 +242,33 @@ def divides_by_weights(rule: Rule) -> bool:
     return type(rule).norm is Rule.norm
 
 
-def _each(function: Callable[[Own], Any], signals: Signals) -> Any:
-    """Call a function for every client of the cohort and stack the results."""
+def _each(function: Callable[[Own], Any], signals: Signals, rule: Rule | None = None) -> Any:
+    """Call a function for every client of the cohort and stack the results. If it is one of a rule
+    and fails, the error also says what the rule may do.
+    """
     # a rule that needs nothing is told nothing, so that no array has the number of clients
     count = signals.returned.shape[0]
     each = jax.vmap(lambda one: jax.tree.map(jnp.asarray, function(one)), axis_size=count)
-    return each(signals.own)
+    try:
+        return each(signals.own)
+    except Exception as error:
+        if rule is not None:
+            error.add_note(
+                f"{type(rule).__name__} is compiled before there are numbers: use jax.numpy"
+                " (jnp.sqrt, jnp.where, jnp.maximum) and not math, NumPy or `if`. Of `own` it is"
+                f" told what its `needs` names: {', '.join(sorted(rule.needs)) or 'nothing'}."
+                " Everything else is None."
+            )
+        raise
+
+
+def _checked(rule: Rule, weighed: Any) -> Weighed:
+    name = type(rule).__name__
+    if not isinstance(weighed, Weighed):
+        raise TypeError(f"{name}.weigh must return Weighed(weight), got {type(weighed).__name__}.")
+    if weighed.weight is None:
+        raise TypeError(f"{name}.weigh returns Weighed(None). Does `needs` name what it reads?")
+    return weighed
 
 
 def _factors(weighed: Weighed, returned: Array) -> Array:

@@ -139,6 +139,11 @@ def test_values_beyond_it_are_refused(text: str):
         algorithm(text)
 
 
+def test_a_range_is_for_a_search():
+    with pytest.raises(ValueError, match=r"number, got '0\.\.10'\. Ranges are for `evenly tune`"):
+        algorithm("q-fedavg(q=0..10)")
+
+
 @pytest.mark.parametrize(
     "text, part, settings",
     [

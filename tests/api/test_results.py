@@ -1,6 +1,7 @@
 """`Results`: tables, charts, files, models, and how they are shown."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,16 @@ from evenly.records import record
 from tests.api.patients import COLUMNS, patients
 
 
-@pytest.fixture(scope="module")
-def results() -> evenly.Results:
+def compared(**options: Any) -> evenly.Results:
     return evenly.compare(
         patients(), ["fedavg", "q-fedavg(q=[1, 5])"], **COLUMNS, rounds=6, seeds=3, progress=False,
-        evaluate_every=2, name="patients",
+        evaluate_every=2, name="patients", **options,
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results() -> evenly.Results:
+    return compared()
 
 
 def test_a_table_has_means_and_intervals(results: evenly.Results):
@@ -33,6 +38,13 @@ def test_a_table_has_means_and_intervals(results: evenly.Results):
     assert list(results.table("average", intervals=False).columns) == ["average"]
     assert results.table().shape == (3, 12)
     assert not results.table("average", split="valid").equals(results.table("average"))
+
+
+def test_a_table_has_the_settings_in_which_methods_differ(results: evenly.Results):
+    table = results.table("average", intervals=False, settings=True)
+    assert list(table.columns) == ["q", "average"]
+    assert table["q"].isna().tolist() == [True, False, False]
+    assert table["q"].tolist()[1:] == [1, 5]
 
 
 def test_a_tidy_table_is_results_csv(results: evenly.Results):
@@ -97,6 +109,8 @@ def test_results_are_a_collection_of_methods(results: evenly.Results):
     assert results["q-fedavg( q=5.0 )"].methods == ["q-fedavg(q=5)"]
     with pytest.raises(ValueError, match=r"no method 'fedagv' in these results"):
         results["fedagv"]
+    with pytest.raises(ValueError, match=r"Did you mean 'q-fedavg\(q=1\)'\?"):
+        results["q-fedavg"]
 
 
 @pytest.mark.parametrize("kind", ["clients", "front", "history", "groups", "influence"])
@@ -110,9 +124,13 @@ def test_charts_stand_alone(results: evenly.Results, kind: str):
 
 
 def test_charts_of_other_metrics_and_unknown_ones(results: evenly.Results):
-    assert "Worst 10 %" in str(results.plot("history", metric="worst10").to_dict())
+    for metric, title in (("worst10", "Worst 10 %"), ("gini", "Gini"), ("loss", "Loss")):
+        assert results.plot("history", metric=metric).to_dict()["title"] == f"{title} by round"
+    (rows,) = results["fedavg"].plot("history", metric="eod_abs").to_dict()["datasets"].values()
+    history = results["fedavg"].history().groupby("round")["eod_abs"].mean()
+    assert [row["mean"] for row in rows] == pytest.approx(history.tolist(), rel=1e-4)
     assert "selection" in str(results.plot("groups", metric="selection_rate").to_dict()).lower()
-    for kind, metric in (("history", "eod"), ("groups", "average"), ("front", "nothing")):
+    for kind, metric in (("history", "nothing"), ("groups", "average"), ("front", "nothing")):
         with pytest.raises(ValueError, match=f"There is no .* '{metric}'"):
             results.plot(kind, metric=metric)
     with pytest.raises(ValueError, match="no chart 'bars'"):
@@ -126,6 +144,25 @@ def test_files(results: evenly.Results, tmp_path: Path):
     page = results.report(tmp_path / "report.html").read_text()
     assert "<title>" in page
     assert "North" in page
+
+
+def test_saved_results_are_those_of_a_folder(results: evenly.Results, tmp_path: Path):
+    folder = results.save(tmp_path / "kept")
+    again = evenly.load_results(folder)
+    assert isinstance(again, evenly.Results)
+    pd.testing.assert_frame_equal(again.table(), results.table())
+    rows = patients(seed=7)
+    own, stored = (one.model("q-fedavg(q=5)", seed=2) for one in (results, again))
+    np.testing.assert_array_equal(own.probabilities(rows), stored.probabilities(rows))
+    written = {path: path.stat().st_mtime_ns for path in (folder / "traces").iterdir()}
+    pd.testing.assert_frame_equal(compared(out=folder).table(), results.table())
+    assert {path: path.stat().st_mtime_ns for path in (folder / "traces").iterdir()} == written
+    with pytest.raises(ValueError, match="already in"):
+        again.save(tmp_path / "again")
+    with pytest.raises(ValueError, match="only some methods"):
+        results["fedavg"].save(tmp_path / "again")
+    with pytest.raises(ValueError, match=r"different settings: .*methods"):
+        evenly.compare(patients(), "fedavg", **COLUMNS, out=folder)
 
 
 def test_a_model_predicts_the_labels_of_new_rows(results: evenly.Results):
@@ -239,6 +276,7 @@ def test_latex_renames_methods(results: evenly.Results):
     assert r"Ours \& more &" in text
     assert "fedavg &" in text
     assert "q-fedavg(q=1) &" not in text
+    assert "$q$-FedAvg &" in results.latex("worst10", names={"q-fedavg(q=1)": "$q$-FedAvg"})
     with pytest.raises(ValueError, match="no method 'fedvag'"):
         results.latex(names={"fedvag": "x"})
 

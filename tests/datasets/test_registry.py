@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
@@ -52,6 +53,12 @@ def test_a_card_says_everything(card):
     assert card.citation
     assert getattr(evenly.datasets, card.name.replace("-", "_")) is card.load
     assert card.files or card.name.startswith("synthetic")
+
+
+@cards
+def test_a_data_set_is_on_its_page(card):
+    page = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text()
+    assert f"\n| `{card.name}` |" in page
 
 
 @cards

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from evenly.notation import unknown
 from evenly.outside import fits, kind_words, kinds_of, shortened
@@ -11,7 +11,7 @@ from evenly.parts.ranking import Frozen
 from evenly.parts.sampling import Weighted
 from evenly.parts.work import LocalTraining, NashBargaining
 from evenly.records import is_number, replace, require
-from evenly.types import Algorithm, Prepare, Rule, Select, Server, Trace, Work
+from evenly.types import Algorithm, Own, Prepare, Rule, Select, Server, Signals, Trace, Work
 
 
 class Setting(NamedTuple):
@@ -96,6 +96,13 @@ class Method:
     example: str = ""
     bibtex: str = ""
 
+    def __post_init__(self) -> None:
+        if not dataclasses.is_dataclass(self.rule):
+            raise TypeError(
+                f"{self.name}: the rule must be a class decorated with evenly.types.record, got"
+                f" {getattr(self.rule, '__name__', self.rule)}."
+            )
+
     @property
     def settings(self) -> dict[str, Setting]:
         """Settings by name, from the fields of all parts."""
@@ -119,7 +126,7 @@ class Method:
         settings = self.settings
         for name, value in {**(common or {}), **given}.items():
             if name not in settings:
-                raise ValueError(f"{self.name}: {unknown('setting', name, settings)}")
+                raise ValueError(f"{self.name}: {self._not_a_setting(name)}")
             _check_setting(self.name, settings[name], value)
         try:
             defaults = {name: s.default for name, s in settings.items()}
@@ -138,6 +145,9 @@ class Method:
             server = server if own_server is None else own_server
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
+        if other := sorted(rule.needs - set(Signals._fields)):
+            known = ", ".join(name for name in Own._fields if name != "memory")
+            raise ValueError(f"{self.name}: needs may name {known}; got {', '.join(other)}.")
         server = AveragingServer(inner=server) if self.averaged(chosen) else server
         return Algorithm(
             work=work,
@@ -147,6 +157,14 @@ class Method:
             prepare=prepare,
             network=network,
             label=label or self.name,
+        )
+
+    def _not_a_setting(self, name: str) -> str:
+        if name not in {field.name for field in dataclasses.fields(cast(Any, self.rule))}:
+            return str(unknown("setting", name, self.settings))
+        return (
+            f"{name} is a field of {self.rule.__name__} but not a setting. Declare it with"
+            f" {name}: float = leaf(default=..., doc=...)."
         )
 
     def _work(self, chosen: dict[str, Any], given: set[str]) -> Work:
@@ -174,7 +192,11 @@ def _check_setting(method: str, setting: Setting, value: Any) -> None:
     """
     if setting.swept:
         if not (is_number(value) or value is None or hasattr(value, "dtype")):
-            raise ValueError(f"{method}: {setting.name} must be a number, got {shortened(value)}.")
+            search = ".." in value if isinstance(value, str) else False
+            raise ValueError(
+                f"{method}: {setting.name} must be a number, got {shortened(value)}."
+                + " Ranges are for `evenly tune`; a sweep is a list, such as [0, 1, 5]." * search
+            )
     elif value != setting.default and not fits(
         value, float if setting.kind is int else setting.kind
     ):

@@ -1,26 +1,32 @@
 """Run plans and studies: in memory, or into a folder that can be resumed, with progress."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evenly.api.results import Results
 from evenly.api.study_results import StudyResults
+from evenly.experiment.comparison import Comparison
 from evenly.experiment.config import Experiment
 from evenly.experiment.estimate import refuse_large_models
 from evenly.experiment.execute import (
     Executor,
+    Ledger,
     Progress,
+    Result,
     SeedSetting,
     execute,
     refuse_unfit,
     setting_of,
+    trained_models,
 )
 from evenly.experiment.folder import (
     RunRecord,
     Store,
+    add_training,
     begin,
     finish,
     folder_lock,
@@ -33,7 +39,7 @@ from evenly.experiment.folder import (
 )
 from evenly.experiment.loggers import logging_to
 from evenly.experiment.paper import Paper, paper_lines, side_by_side
-from evenly.experiment.plan import Plan
+from evenly.experiment.plan import Plan, Program, members_of
 from evenly.experiment.promises import said
 from evenly.experiment.study import StudyPlan, execute_study, method_rows
 from evenly.models import check_task
@@ -98,13 +104,52 @@ def run_plan(
             options.arguments(_words(plan), folder) as arguments,
         ):
             comparison = execute(plan, store, first=first, **arguments)
-        comparison = with_record(comparison, folder)
-        paper = paper_lines(comparison, folder)
-        results = Results(comparison, plan=plan, folder=folder, paper=paper)
-        write_results(store, comparison)
-        results.report(folder / "report.html")
-        finish(folder, said(comparison))
+        return _complete(comparison, plan, store)
+
+
+def _complete(comparison: Comparison, plan: Plan, store: Store) -> Results:
+    """Write what follows from finished runs: rows and the report."""
+    comparison = with_record(comparison, store.folder)
+    paper = paper_lines(comparison, store.folder)
+    results = Results(comparison, plan=plan, folder=store.folder, paper=paper)
+    write_results(store, comparison)
+    results.report(store.folder / "report.html")
+    finish(store.folder, said(comparison))
     return results
+
+
+def store_results(
+    comparison: Comparison, plan: Plan, about: RunRecord, folder: Path, *, force: bool
+) -> None:
+    """Write a comparison in memory into a folder, as if it had been computed there."""
+    variants = plan.variants()
+    if comparison.labels != [variant.label for variant in variants]:
+        raise ValueError("These are only some methods of a comparison. Save all of them.")
+    for variant in variants:
+        if variant.method.combine:
+            raise ValueError(
+                f"{variant.label} combines several models, which are stored only with out=FOLDER."
+            )
+    with locked(folder):
+        store = Store(folder, plan, force=force)
+        begin(folder, dataclasses.replace(about, privacy=plan.privacy))
+        execute(plan, store, where=partial(_from_memory, comparison))
+        add_training(folder, comparison.seconds)
+        _complete(comparison, plan, store)
+
+
+def _from_memory(
+    comparison: Comparison, plan: Plan, programs: Sequence[Program], ledger: Ledger
+) -> None:
+    """An executor that has the results already."""
+    traces = {(run.label, run.seed): run.trace for run in comparison.runs}
+    every = members_of(plan)
+    labels = [variant.label for variant in plan.variants()]
+    for program in programs:
+        own = [traces[labels[i], program.seed] for i in program.members]
+        members, setting = [every[i] for i in program.members], setting_of(plan, program.seed)
+        models = trained_models(members, program.seed, setting, own)
+        ledger.save(program, Result(own, models))
 
 
 def _in_memory(plan: Plan, about: RunRecord, options: ExecutionSettings) -> Results:
@@ -114,7 +159,7 @@ def _in_memory(plan: Plan, about: RunRecord, options: ExecutionSettings) -> Resu
     facts = {"command": about.command, "title": about.title, "notes": about.notes}
     comparison = comparison._replace(**facts)
     paper = side_by_side(comparison, Paper.model_validate(about.paper)) if about.paper else []
-    return Results(comparison, plan=plan, paper=paper)
+    return Results(comparison, plan=plan, paper=paper, record=about)
 
 
 def _checked(plan: Plan) -> tuple[Plan, SeedSetting]:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import altair as alt
 
 from evenly.data.splits import CENTRAL
-from evenly.experiment.comparison import Comparison
+from evenly.experiment.comparison import Comparison, metric_history
+from evenly.metrics.groups import GROUP_METRICS
 from evenly.notation import unknown
 from evenly.records import require
 from evenly.report.charts.accuracy import distribution, named_accuracy, named_influence
@@ -30,12 +31,13 @@ from evenly.report.values import (
     over_seeds,
 )
 
-HISTORY = ("average", "worst10", "variance")
-
 
 def draw(comparison: Comparison, kind: str, metric: str, split: str | None) -> alt.LayerChart:
     """Draw one kind of chart; see `Results.plot`."""
     of_clients = split or client_split(comparison)
+    if kind == "history":
+        focus = choose_focus(comparison, final_values(comparison, client_split(comparison)))
+        return standalone(_history(comparison, metric or "average", focus, split))
     require(
         of_clients != CENTRAL or kind == "groups",
         f"The chart {kind!r} shows clients, but the central test set belongs to none of them.",
@@ -46,9 +48,6 @@ def draw(comparison: Comparison, kind: str, metric: str, split: str | None) -> a
         chart = _clients(comparison, values, focus, of_clients)
     elif kind == "front":
         chart = _front(with_groups(comparison, values), metric, focus)
-    elif kind == "history":
-        chosen = _one_of("metric", metric or HISTORY[0], HISTORY)
-        chart = convergence(comparison, chosen, focus.series, of_clients)
     elif kind == "groups":
         chart = _groups(comparison, metric, focus, split or group_split(comparison))
     else:
@@ -72,6 +71,15 @@ def _front(values: Values, metric: str, focus: Focus) -> alt.LayerChart:
     measures = defined_metrics(values, (*CLIENT_MEASURES, *GROUP_MEASURES))
     require(bool(measures), "No measure of fairness is defined: there are too few clients.")
     return front_chart(values, _one_of("metric", metric or measures[0], measures), focus.series)
+
+
+def _history(
+    comparison: Comparison, metric: str, focus: Focus, split: str | None
+) -> alt.LayerChart:
+    of_groups = metric in GROUP_METRICS
+    where = split or (group_split if of_groups else client_split)(comparison)
+    known = metric_history(comparison.federation, comparison.runs[0].trace, where)
+    return convergence(comparison, _one_of("metric", metric, list(known)), focus.series, where)
 
 
 def _groups(comparison: Comparison, metric: str, focus: Focus, split: str) -> alt.LayerChart:

@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evenly.algorithms import Variant
 from evenly.api.tables import paired_table, paper_table
+from evenly.api.trained import models_in_folder, models_in_memory, one_of
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import (
     Comparison,
-    Run,
     final_by_seed,
     metric_history,
     tidy_rows,
 )
-from evenly.experiment.execute import setting_of
-from evenly.experiment.folder import slug
+from evenly.experiment.folder import RunRecord
 from evenly.experiment.paper import PaperLine
 from evenly.experiment.plan import Plan
 from evenly.metrics import EVERY_METRIC, spread
-from evenly.models import TASKS
 from evenly.notation import same, unknown
 from evenly.records import require
 from evenly.report.focus import best_of
@@ -38,8 +35,8 @@ from evenly.report.values import (
     spread_words,
     wilson,
 )
-from evenly.saving import Model, load, models_of
-from evenly.types import Seeds, Task, Trace
+from evenly.saving import Model
+from evenly.types import Task, Trace
 
 if TYPE_CHECKING:
     import altair as alt
@@ -79,8 +76,10 @@ class Results:
         plan: Plan | None = None,
         folder: Path | None = None,
         paper: Sequence[PaperLine] = (),
+        record: RunRecord | None = None,
     ) -> None:
         self._comparison, self._plan, self._paper = comparison, plan, list(paper)
+        self._record = record
         self.folder = folder
 
     @property
@@ -157,6 +156,7 @@ class Results:
         *,
         split: str | None = None,
         intervals: bool = True,
+        settings: bool = False,
         tidy: bool = False,
     ) -> "pd.DataFrame":
         """One row for each method: means over the seeds, and 95 % intervals.
@@ -167,6 +167,8 @@ class Results:
                 default the rows on which clients are compared: test rows if there are any.
             intervals: Whether each metric also has the columns NAME_low and NAME_high. They are
                 missing values if there is only one seed.
+            settings: Whether the settings in which methods differ, such as q of a sweep, are
+                columns, too.
             tidy: Return the rows of results.csv instead: one row for each run, round, split and
                 metric. Other arguments are then ignored.
 
@@ -178,9 +180,11 @@ class Results:
 
         Example:
             >>> import evenly
-            >>> results = evenly.compare("synthetic(clients=5)", "fedavg", rounds=2, seeds=2)
+            >>> results = evenly.compare("synthetic(clients=5)", "q-fedavg(q=[0, 1])", rounds=2)
             >>> results.table("average").index.tolist()
-            ['fedavg']
+            ['q-fedavg(q=0)', 'q-fedavg(q=1)']
+            >>> results.table("average", settings=True)["q"].tolist()
+            [0, 1]
         """
         import pandas as pd
 
@@ -194,7 +198,7 @@ class Results:
         for name in names:
             if name not in present:
                 raise unknown("metric", name, present)
-        columns: dict[str, list[float]] = {}
+        columns: dict[str, list[Any]] = self._settings() if settings else {}
         for name in names:
             own = [figures[label][name] for label in self.methods]
             columns[name] = [one.mean for one in own]
@@ -202,6 +206,14 @@ class Results:
                 columns[f"{name}_low"] = [one.mean - one.half_width for one in own]
                 columns[f"{name}_high"] = [one.mean + one.half_width for one in own]
         return pd.DataFrame(columns, index=pd.Index(self.methods, name="method"))
+
+    def _settings(self) -> dict[str, list[Any]]:
+        """The settings in which methods differ, one value for each method; None where a method has
+        no such setting.
+        """
+        each = [self._comparison.of(label)[0].settings for label in self.methods]
+        found = {name: [one.get(name) for one in each] for one in each for name in one}
+        return {name: own for name, own in found.items() if any(one != own[0] for one in own)}
 
     def differences(
         self,
@@ -414,7 +426,8 @@ class Results:
                 fairness), "history" (a metric by round), "groups" (a rate of each group of people)
                 or "influence" (how much each client counted).
             metric: The measure of fairness of "front", by default the variance; the metric of
-                "history", by default the average; the rate of "groups", by default the accuracy.
+                "history", or the loss, by default the average; the rate of "groups", by default the
+                accuracy.
             split: The rows on which clients or groups are measured, as for `table`.
 
         Returns:
@@ -444,7 +457,8 @@ class Results:
 
         Args:
             metrics: Names of metrics. By default the main ones.
-            names: How methods are called in the table, by label; others keep their label.
+            names: How methods are called in the table, by label; others keep their label. A name
+                with a `$` or a backslash is taken as LaTeX.
 
         Returns:
             The table. Its first lines are comments that say what it shows.
@@ -471,6 +485,38 @@ class Results:
         from evenly.report.page import write_report
 
         return write_report(self._comparison, path, self._paper, least=min_cell)
+
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write results that are in memory into a folder, as `evenly.compare` does with `out`:
+        traces, models, rows and the report. `evenly.load_results` reads them.
+
+        Args:
+            folder: The folder.
+            force: Whether to replace results of other settings in the folder.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ValueError: If these results are in a folder already, are only some methods of a
+                comparison, or have a method that combines several models; or if the folder holds
+                other results.
+
+        Example:
+            >>> import evenly, tempfile
+            >>> results = evenly.compare("synthetic(clients=5)", "fedavg", rounds=2, seeds=1)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     again = evenly.load_results(results.save(f"{folder}/first"))
+            >>> again.table("average").equals(results.table("average"))
+            True
+        """
+        from evenly.api.execution import store_results
+
+        require(self.folder is None, f"These results are already in {str(self.folder)!r}.")
+        assert self._plan is not None
+        record = self._record or RunRecord()
+        store_results(self._comparison, self._plan, record, Path(folder), force=force)
+        return Path(folder)
 
     # Runs and models.
 
@@ -527,74 +573,14 @@ class Results:
             chosen in runs,
             f"There is no run with seed {chosen}. The seeds are {', '.join(map(str, runs))}.",
         )
-        models = (
-            self._trained(label, runs[chosen])
-            if self.folder is None
-            else self._stored(label, chosen, task or self._own_task(label, chosen))
-        )
-        return _one_of(models, label, number)
-
-    def _variant(self, label: str) -> Variant:
-        assert self._plan is not None
-        return next(variant for variant in self._plan.variants() if variant.label == label)
-
-    def _trained(self, label: str, run: Run) -> list[Model]:
-        plan, members = self._plan, self._variant(label).members
-        require(
-            plan is not None and len(members) == 1,
-            f"{label} combines several models, which are stored only with out=FOLDER.",
-        )
-        assert plan is not None
-        setting = setting_of(plan, run.seed)
-        task = members[0].task(setting.task, Seeds.all(run.seed))
-        return models_of(run.trace, task, setting.federation)
-
-    def _own_task(self, label: str, seed: int) -> Task | None:
-        """The task of a model of one's own, whose code no folder stores, in the session that
-        trained it.
-        """
-        own = None if self._plan is None else self._plan.objects.model
-        if own is None or type(own) in TASKS.values():
-            return None
-        return self._variant(label).members[0].task(own, Seeds.all(seed))
-
-    def _stored(self, label: str, seed: int, task: Task | None) -> list[Model]:
-        assert self.folder is not None
-        members = [label] if self._plan is None else [m.label for m in self._variant(label).members]
-        models = []
-        for member in members:
-            names = [f"{member}#{seed}"]
-            if not (self._model_file(names[0])).exists():
-                names = [f"{member}#{seed}#{i}" for i in range(len(self.methods) + 1_000)]
-            for name in names:
-                if not self._model_file(name).exists():
-                    break
-                models.append(load(self._model_file(name), task=task))
-        require(
-            bool(models),
-            f"The folder {str(self.folder)!r} holds no model of {label} with seed {seed}.",
-        )
-        return models
-
-    def _model_file(self, name: str) -> Path:
-        assert self.folder is not None
-        return self.folder / "models" / f"{slug(name)}.npz"
+        if self.folder is None:
+            models = models_in_memory(self._plan, label, runs[chosen])
+        else:
+            models = models_in_folder(self.folder, self._plan, label, chosen, task)
+        return one_of(models, label, number)
 
     def __repr__(self) -> str:
         return summary_text(self._comparison)
 
     def _repr_html_(self) -> str:
         return summary_html(self._comparison)
-
-
-def _one_of(models: list[Model], label: str, number: int | None) -> Model:
-    if number is None and len(models) == 1:
-        return models[0]
-    last = len(models) - 1
-    require(
-        number is not None,
-        f"{label} has {len(models)} models. Choose one with number=0 to number={last}.",
-    )
-    assert number is not None
-    require(0 <= number <= last, f"number must be from 0 to {last}, got {number}.")
-    return models[number]

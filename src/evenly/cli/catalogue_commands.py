@@ -14,31 +14,9 @@ def list_all(plugin: Plugins = None) -> None:
     """List methods, samplings, models, data sets and metrics. The experiments of papers are listed,
     too.
     """
-    from evenly.cli.terminal_tables import methods_table
-    from evenly.datasets import DATASETS
-    from evenly.experiment.config import packaged_experiments
-    from evenly.experiment.plan import ALL_MODELS
-    from evenly.metrics import EVERY_METRIC
-    from evenly.parts.optimisers import optimiser_parts
-    from evenly.parts.sampling import SAMPLINGS
-    from evenly.parts.work import PREPARES
-    from evenly.privacy import PRIVACIES
+    import evenly
 
-    console = styled_console()
-    console.print(methods_table())
-    parts = {
-        "sampling": SAMPLINGS,
-        "before the first round": PREPARES,
-        "privacy": PRIVACIES,
-        "server and local optimisers": optimiser_parts(),
-        "models": ALL_MODELS,
-        "data sets": [*DATASETS, "any .csv or .parquet file"],
-        "metrics": EVERY_METRIC,
-        "experiments": packaged_experiments(),
-    }
-    for title, names in parts.items():
-        console.print(f"[bold]{title}[/bold]: {', '.join(names)}")
-    console.print("Details: evenly describe NAME. Publications: evenly cite METHOD.")
+    styled_console().print(evenly.describe())
 
 
 def describe(

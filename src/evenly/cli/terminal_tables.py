@@ -12,8 +12,6 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from evenly.algorithms import METHODS
-from evenly.catalogue import reveals
 from evenly.cli.terminal import titled_table
 from evenly.data.columns import Fact, column_facts
 from evenly.data.federation import Federation
@@ -260,16 +258,3 @@ def duration(seconds: float) -> str:
         if seconds >= many:
             return f"{seconds / {'days': 86400, 'hours': 3600, 'minutes': 60}[unit]:.1f} {unit}"
     return f"{max(1, round(seconds))} seconds"
-
-
-# Methods, for `evenly list`
-
-
-def methods_table() -> Table:
-    """Return all methods, with the information that their clients reveal."""
-    table = titled_table(
-        "methods", "name", "title", "clients reveal, besides the update", "reference"
-    )
-    for method in METHODS.values():
-        table.add_row(method.name, method.title, reveals(method), method.reference)
-    return table

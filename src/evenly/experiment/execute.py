@@ -164,10 +164,10 @@ def run_job(
     )
     if not models:
         return Result([_without_model(trace) for trace in traces], {})
-    return Result(traces, _trained_models(members, program.seed, setting, traces))
+    return Result(traces, trained_models(members, program.seed, setting, traces))
 
 
-def _trained_models(
+def trained_models(
     members: Sequence[Algorithm], seed: int, setting: SeedSetting, traces: Sequence[Trace]
 ) -> dict[str, Model]:
     """The models in the traces of these members, by the names under which a store keeps them:

@@ -53,6 +53,7 @@ ARRAYS = (
     "rounds", "tables", "losses", "central", "cohort", "weights", "excluded", "choice", "panel",
     "clip", "cut",
 )  # fmt: skip
+OTHER = "Choose another folder with --out (out= in Python)"
 
 
 class Settings(Protocol):
@@ -76,19 +77,18 @@ class Store:
     def _claim(self, plan: Settings, force: bool) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(
-                f"The output {str(self.folder)!r} must be a folder, but it is a file. Choose"
-                " another --out."
+                f"The output {str(self.folder)!r} must be a folder, but it is a file. {OTHER}."
             )
         path = self.folder / "plan.json"
         if not path.exists():
             if self.folder.exists() and any(path.name != LOCK for path in self.folder.iterdir()):
                 raise ValueError(
                     f"The folder {str(self.folder)!r} contains files that evenly did not write."
-                    " Choose another --out."
+                    f" {OTHER}."
                 )
         elif other := self._conflict(path, plan):
             if not force:
-                raise ValueError(f"{other} Choose another --out, or replace them with --force.")
+                raise ValueError(f"{other} {OTHER}, or replace them with --force (force=True).")
             self._clear()
         else:
             return
@@ -102,8 +102,7 @@ class Store:
             there = read_fields(path.read_text())
         except NewerError as error:  # not even with --force: whoever made them can still read them
             raise ValueError(
-                f"The folder {str(self.folder)!r} {error}, or choose another --out. Nothing was"
-                " changed."
+                f"The folder {str(self.folder)!r} {error}. {OTHER}. Nothing was changed."
             ) from None
         except ValueError:
             return (
@@ -423,9 +422,7 @@ def read_record(folder: Path) -> RunRecord | None:
             }
         )
     except NewerError as error:
-        raise ValueError(
-            f"{str(path)!r} {error}, or choose another --out. Nothing was changed."
-        ) from None
+        raise ValueError(f"{str(path)!r} {error}. {OTHER}. Nothing was changed.") from None
     except ValueError:
         raise ValueError(
             f"{str(path)!r} is damaged. Remove it and run the command again; no results are lost."

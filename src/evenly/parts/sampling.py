@@ -286,7 +286,7 @@ class Uniform:
         3
     """
 
-    clients: int = static(default=10, least=1, doc="number of clients per round")
+    clients: int = static(default=10, least=1, doc="clients per round; all if there are fewer")
     by_size: bool = static(default=False)
 
     @property
@@ -347,7 +347,7 @@ class Weighted:
         [0, 2]
     """
 
-    clients: int = static(default=10, least=1, doc="number of clients per round")
+    clients: int = static(default=10, least=1, doc="clients per round; all if there are fewer")
     replace: bool = static(default=False, doc="whether a client can be drawn twice in a round")
     by_size: bool = static(default=True)
 

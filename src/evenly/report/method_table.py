@@ -180,7 +180,7 @@ def latex(table: Table, names: Mapping[str, str], about: str) -> str:
         _row("method", *map(escape_latex, names.values())),
         r"\midrule",
         *(
-            _row(escape_latex(row.label), *(_cell(row.cells[metric]) for metric in names))
+            _row(_label(row.label), *(_cell(row.cells[metric]) for metric in names))
             for row in table.rows
         ),
         r"\bottomrule",
@@ -192,6 +192,11 @@ def latex(table: Table, names: Mapping[str, str], about: str) -> str:
 def escape_latex(text: str) -> str:
     """Text that LaTeX prints as it is."""
     return "".join(ESCAPES.get(char, char) for char in text)
+
+
+def _label(text: str) -> str:
+    """How a method is called: as it is if it is LaTeX, such as `$q$-FedAvg`."""
+    return text if set(text) & set("$\\") else escape_latex(text)
 
 
 def _row(*cells: str) -> str:

@@ -171,7 +171,7 @@ def check_loggers(names: Sequence[str]) -> None:
         if module not in sys.modules and find_spec(module) is None:
             raise ValueError(
                 f"Logging to {name} needs the package {package}, which is not installed. Install it"
-                " with `pip install 'evenly[logging]'`, or leave --log out."
+                " with `pip install 'evenly[logging]'`, or do not log."
             )
 
 

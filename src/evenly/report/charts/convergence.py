@@ -7,8 +7,8 @@ import altair as alt
 import numpy as np
 
 from evenly.data.splits import SPLITS
-from evenly.experiment.comparison import Comparison, Run
-from evenly.metrics import METRICS, accuracy, examples
+from evenly.experiment.comparison import Comparison, Run, metric_history
+from evenly.metrics import EVERY_METRIC, METRICS, accuracy, examples
 from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
 from evenly.report.values import SPLIT_WORDS, byte_unit, capitalise, unit_of
 
@@ -27,12 +27,11 @@ def convergence(
     split: str = "test",
     against: str = "rounds",
 ) -> alt.LayerChart:
-    """One line for each method: a metric ("average", "worst10" or "variance") against "rounds" or
-    "bytes".
-    """
+    """One line for each method: a metric, or the loss, against "rounds" or "bytes"."""
     rows = [row for label in labels for row in _rows(comparison, label, metric, split)]
-    name = capitalise(METRICS[metric].title)
-    unit = f"{name} ({unit_of(METRICS[metric])})"
+    name = capitalise(EVERY_METRIC[metric].title if metric in EVERY_METRIC else metric)
+    measured_in = unit_of(EVERY_METRIC[metric]) if metric in EVERY_METRIC else ""
+    unit = f"{name} ({measured_in})" if measured_in else name
     last = max((row["round"] for row in rows), default=0)
     word, x = ("round", _rounds(last)) if against == "rounds" else ("data sent", _bytes(rows))
     title = f"{name} by {word}"
@@ -47,7 +46,7 @@ def convergence(
         "method": "Method",
         "round": ("Round", ",d"),
         "sent": sent,
-        "mean": (unit, ".1f"),
+        "mean": (unit, _digits(metric)),
         "span": "Seeds",
     }
     points = base.mark_circle(size=260).encode(
@@ -59,7 +58,7 @@ def convergence(
     return finish(
         layers,
         title=title,
-        description=f"{title}, {SPLIT_WORDS[split]} rows, one line per method.",
+        description=f"{title}, {SPLIT_WORDS.get(split, 'central test')} rows, one line per method.",
         height=240,
     )
 
@@ -91,9 +90,10 @@ def _rows(comparison: Comparison, label: str, metric: str, split: str) -> list[d
     found: dict[int, list[float]] = {}
     runs = comparison.of(label)
     for run in runs:
-        for done, value in _series(run, metric, split):
+        for done, value in _series(comparison, run, metric, split):
             found.setdefault(done, []).append(value)
     shaped = set(np.array(sorted(found))[thin(len(found), SHAPED)].tolist())
+    digits = _digits(metric)
     return [
         {
             "method": label,
@@ -102,7 +102,7 @@ def _rows(comparison: Comparison, label: str, metric: str, split: str) -> list[d
             "mean": float(np.mean(seeds)),
             "low": min(seeds),
             "high": max(seeds),
-            "span": f"{min(seeds):.1f} to {max(seeds):.1f}" if len(seeds) > 1 else "one",
+            "span": f"{min(seeds):{digits}} to {max(seeds):{digits}}" if len(seeds) > 1 else "one",
             "shaped": done in shaped,
         }
         for done, seeds in sorted(found.items())
@@ -116,14 +116,21 @@ def bytes_after(run: Run, rounds: int) -> float:
     return rounds * run.trace.cohort.shape[1] * (run.trace.upload + run.trace.download)
 
 
-def _series(run: Run, metric: str, split: str) -> list[tuple[int, float]]:
+def _digits(metric: str) -> str:
+    """The format of a value: one decimal for percentages and degrees, three for all others."""
+    return ".1f" if metric in EVERY_METRIC and unit_of(EVERY_METRIC[metric]) else ".3f"
+
+
+def _series(comparison: Comparison, run: Run, metric: str, split: str) -> list[tuple[int, float]]:
     """The metric at each evaluation in which it is defined, thinned to at most 120 evaluations."""
     kept = thin(len(run.trace.rounds), MOST_EVALUATIONS)
-    # [evaluations, clients, groups, labels, outcomes]
-    tables = run.trace.tables[kept, SPLITS.index(split)]
-    measured = [
-        _measured(metric, a, n) for a, n in zip(accuracy(tables), examples(tables), strict=True)
-    ]
+    if metric in METRICS:
+        # [evaluations, clients, groups, labels, outcomes]
+        tables = run.trace.tables[kept, SPLITS.index(split)]
+        pairs = zip(accuracy(tables), examples(tables), strict=True)
+        measured = [_measured(metric, a, n) for a, n in pairs]
+    else:
+        measured = metric_history(comparison.federation, run.trace, split)[metric][kept].tolist()
     return [
         (int(done), v)
         for done, v in zip(run.trace.rounds[kept], measured, strict=True)

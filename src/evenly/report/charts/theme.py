@@ -75,12 +75,13 @@ AXIS = {
 ROOM = 26
 LEGEND = {
     "orient": "top",
-    "offset": 44,
+    "offset": 30,
     "columns": 3,
     "columnPadding": ROOM,
     "symbolOpacity": 1,
     "labelLimit": 240,
     "title": None,
+    "padding": ROOM / 2,  # for the same reason, between two legends
 }
 # Upright and above the axis, a title takes no width from the plot: phones have none to spare.
 AXIS_Y = {
