@@ -39,6 +39,7 @@ def main() -> None:
     seconds = time.monotonic() - began
     expected = simulated()
     assert model.keys() == expected.keys()
+    assert all(np.abs(own).max() > 0 for own in model.values()), "the model was not trained"
     away = max(float(np.abs(model[name] - expected[name]).max()) for name in model)
     told = {"version": metadata.version("flwr"), "seconds": round(seconds, 1), "away": away}
     flat = np.concatenate([model[name].ravel() for name in sorted(model)])

@@ -359,8 +359,10 @@ def test_an_audit_over_tls_equals_that_of_all_rows_together(folder: Path):
                 }
             )
         )
-    columns = {"client": "site", "label": "y", "prediction": "p", "score": "s"}
-    pooled = library.audit(pd.concat(rows), **columns, sensitive="sex", favourable="yes")
+    pooled = library.audit(
+        pd.concat(rows), client="site", label="y", prediction="p", score="s", sensitive="sex",
+        favourable="yes",
+    )  # fmt: skip
     found = pd.read_csv(folder / "out" / "audit.csv").set_index(["level", "name", "metric"])
     exact = (figure for figure in pooled.figures if figure.metric not in ("auc", "ece", "bias"))
     for figure in exact:

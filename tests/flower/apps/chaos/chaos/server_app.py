@@ -56,7 +56,8 @@ def main(grid: Grid, context: Context) -> None:
     folder = marks / "results"
     hold_when_sending(grid, hold)
     hold_when_saving(folder, hold)
-    Recorder._write_report = lambda *_: None  # its charts would take most of the time
+    # charts would take most of the time
+    Recorder._write_report = lambda *_: None  # pyright: ignore[reportAttributeAccessIssue]
     made = strategy(
         method, seeds=SEEDS, introduce=True, two_phase=True, folder=folder,
         min_available_nodes=int(config["clients"]), min_train_nodes=int(config["least"]),
