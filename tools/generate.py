@@ -100,6 +100,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         DOCS / "growth.md": (measurements.growth_part, "# How time and memory grow\n"),
         DOCS / "where-the-time-goes.md": (measurements.where_part, "# Where the time goes\n"),
         ROOT / "benchmarks" / "README.md": (measurements.memory_part, "# Benchmarks\n"),
+        DOCS / "privacy.md": (measurements.privacy_part, "# Differential privacy for clients\n"),
         DOCS / "speed.md": (measurements.speed_part, "# Speed\n"),
     }
     for path, (part, otherwise) in parts.items():

@@ -68,6 +68,43 @@ def memory_part() -> str:
     return memory_table.table(measured) if measured else NOTHING
 
 
+def privacy_part() -> str:
+    """Return how long a private round and a private step take, for docs/privacy.md."""
+    result = stored("privacy")
+    if not result:
+        return NOTHING
+    clients = [
+        [
+            judging.WORDS[name],
+            f"{one['plain']['median']:.3g}",
+            f"{one['private']['median']:.3g}",
+            f"{one['ratio']:.2f}",
+            _range(one["ratios"]),
+        ]
+        for name, one in result["client"].items()
+    ]
+    rows = [
+        [
+            judging.WORDS[name],
+            f"{one['evenly']['median']:.3g}",
+            f"{one['opacus']['median']:.3g}",
+            f"{one['ratio']:.2f}",
+            _range(one["ratios"]),
+        ]
+        for name, one in result["row"].items()
+    ]
+    right = ["---", *["---:"] * 4]
+    first = ["a round, CPU time", "ms without", "ms with", "ratio", "range"]
+    second = ["a step of DP-SGD, clock", "ms in evenly", "ms in Opacus", "Opacus / evenly", "range"]
+    used = versions(result["versions"] | result.get("opacus", {}))
+    return folded(
+        f"A round with `+dp(unit=client)` beside the same round without it, and a local step with"
+        f" `+dp(unit=row)` beside Opacus on the same model, in turns."
+        f" {_taken(result)}, with {used}:\n\n    {result['command']}\n\n"
+        f"{table(first, clients, right)}\n\n{table(second, rows, right)}"
+    )
+
+
 def workloads() -> dict[str, Measured]:
     """Return the results of every workload on which evenly was compared with its peers."""
     results = {name: stored(name) for name in judging.WORDS}

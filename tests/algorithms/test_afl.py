@@ -2,16 +2,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from evenly.algorithms import algorithm
-from evenly.algorithms.afl import AFL
+from evenly.algorithms.afl import AFL, _edges
 from evenly.algorithms.weights import project
+from evenly.data.federation import Census
 from evenly.metrics import idle_rounds
 from evenly.parts.optimisers import AveragingServer
 from evenly.parts.work import FullGradient
+from evenly.round import weigh
+from evenly.types import Signals, Totals
 from tests.aggregation import (
     GRADIENTS,
     LOSSES,
@@ -354,3 +357,59 @@ def test_mistakes_are_refused(text: str, sentence: str):
     assert isinstance(algorithm("afl", epochs=3).work, FullGradient), (
         "a common setting applies where it has a use"
     )
+
+
+# With a histogram in place of twelve sums.
+
+
+@pytest.mark.parametrize("form", ["full", "local"])
+def test_a_histogram_is_exact_where_nobody_ends_at_0(form: str):
+    exact, binned = (
+        aggregate(AFL(form=form, bins=bins), W, TRAINED, losses=LOSSES) for bins in (0, 8)
+    )
+    np.testing.assert_allclose(binned.model, exact.model, atol=1e-6)
+    np.testing.assert_allclose(binned.memory, exact.memory, atol=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([(4, 2), (40, 16)]), st.floats(0.1, 10))
+def test_a_histogram_is_off_by_at_most_the_width_of_a_bin(
+    seed: int, shape: tuple[int, int], start: float
+):
+    """The sum of max(target - e, 0) is exact at every edge, so that the threshold lies between the
+    right two.
+    """
+    draw, (clients, bins) = np.random.default_rng(seed), shape
+    lambdas, losses = draw.dirichlet(np.ones(clients)), draw.gamma(2.0, 0.6, clients)
+    rule = AFL(bins=bins, rate_lambda=0.1)
+    public = rule.begin(Census(np.ones(clients), np.ones((clients, 2, 2))))
+    public = public._replace(edges=_edges(start * jnp.linspace(0.01, 0.1, bins // 2), bins))
+    signals = Signals(client=np.arange(clients), returned=np.ones(clients, bool), examples=None,
+                      loss=losses, memory=jnp.asarray(lambdas))  # fmt: skip
+    target = lambdas + 0.1 * losses
+    exact = nearest(target)
+    found = np.asarray(jax.jit(weigh)(rule, public, signals).memory)
+    edges = np.asarray(public.edges)
+    level = (target - exact)[exact > 0].mean()
+    at = np.searchsorted(edges, level) - 1
+    width = edges[at + 1] - edges[at] if level > 0 else 0.0
+    assert np.abs(found - exact).max() <= width + 1e-5
+
+
+def test_edges_follow_the_threshold_and_survive_a_round_without_clients():
+    rule = AFL(bins=16, rate_lambda=0.1)
+    public = rule.begin(Census(np.ones(3), np.ones((3, 2, 2))))
+    one, none = np.eye(16)[6], np.zeros(16)
+    sums = ((1000 * one, 500 * one, jnp.asarray(1.0)),)
+    moved = rule.step(public, sums, Totals(W, 1.0, (), ()))[1].edges
+    level = np.asarray(public.edges)[6:8]
+    assert ((moved > level[0] / 2) & (moved < level[1] * 1.5)).sum() >= 8
+    empty = rule.step(public, ((none, none, jnp.asarray(0.0)),), Totals(W, 0.0, (), ()))[1].edges
+    assert np.isfinite(empty).all()
+
+
+def test_bins_are_refused_where_they_make_no_sense():
+    with pytest.raises(ValueError, match="at least 2"):
+        AFL(bins=1)
+    with pytest.raises(ValueError, match="stochastic"):
+        AFL(form="stochastic", bins=8)

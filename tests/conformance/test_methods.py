@@ -41,7 +41,7 @@ FORMS = [
     "fairfed(form=exponential)", "fairfed(carry=normalised)", "fedcvg-ratio(start=size)",
     "fedcvg-ratio(start=size, renormalise=false)", "fairfed(clamp=false)",
     "fairfed(form=exponential, measured_on=valid)", "p-fedavg(bins=8)",
-    "p-fedavg(bins=8, family=harmonic)", "p-fedavg(bins=8, family=geometric)",
+    "p-fedavg(bins=8, family=harmonic)", "afl(bins=8, form=local)",
     "p-fedavg(bins=8, sort_key=n)",
 ]  # fmt: skip
 EVERY_FORM = pytest.mark.parametrize("name", [*METHODS, *FORMS])

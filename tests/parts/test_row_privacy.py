@@ -98,6 +98,25 @@ def test_without_noise_a_step_is_that_of_the_oracle(
     np.testing.assert_allclose(np.asarray(vector["b"]), b, atol=1e-8, rtol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")
+@pytest.mark.parametrize("clip", [0.05, 0.7])
+def test_the_sum_is_that_of_jax_privacy(clip: float) -> None:
+    """Run where it is installed; evenly does not need it."""
+    clipping = pytest.importorskip("jax_privacy.clipping")
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(11, FEATURES)) * 2, draw.integers(0, 2, 11)
+    task, mask = TASKS["network"], np.arange(11) < 8
+    model, own = task.init(jax.random.key(1)), batch(x, y, mask=mask)
+
+    def loss(model: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        return task.losses(model, batch(x, y)).sum()
+
+    clipped = clipping.clipped_grad(loss, l2_clip_norm=clip, batch_argnums=(1, 2))
+    assert clipped.sensitivity() == clip
+    theirs = clipped(model, own.x, own.y, is_padding_example=jnp.asarray(~mask))
+    assert distance(clipped_sum(task, model, own, clip, jax.random.key(0)), theirs) < 1e-6
+
+
 TASKS = {
     "softmax": Softmax(features=FEATURES, classes=3),
     "logistic": Logistic(features=FEATURES),

@@ -15,7 +15,11 @@ simplex of sum lambda_k F_k(w), solved by descent in w and projected ascent in l
                 all losses move lambda, as in `full`; the mean of the iterates is served.
 
 Departures. The projection is the correct one. It needs only sums over the clients: each sum tells
-those whose lambda would fall below 0, until none is left. The public q-FFL code, run as its
+those whose lambda would fall below 0, until none is left. With `bins` it needs one sum instead, a
+histogram of lambda + rate_lambda F with the count and the sum of each bin. The sum of
+max(y - e, 0) is then known exactly at every edge e, so that the threshold is off by at most the
+width of one bin. Differential privacy needs this form, because noise in each of many sums would use
+up its budget. The public q-FFL code, run as its
 instructions say, ignores lambda when it averages; ours uses it. In the stochastic and per-domain
 forms F_j is a client's whole training loss, not a mini-batch's. Losses are means, so that sizes do
 not leak into lambda. If only some clients take part, their part of lambda is projected to its own
@@ -35,14 +39,30 @@ from evenly.algorithms.weights import project
 from evenly.data.federation import Census
 from evenly.parts.sampling import Full
 from evenly.parts.work import FullGradient, LocalTraining
-from evenly.records import leaf, record, static
-from evenly.types import Array, Own, Rule, Select, Signals, Tree, Weighed, Work
+from evenly.records import leaf, record, require, static
+from evenly.types import (
+    Array,
+    Bounds,
+    Limits,
+    Own,
+    Rule,
+    Select,
+    Signals,
+    Totals,
+    Tree,
+    Weighed,
+    Work,
+)
 
 FORMS = ("full", "local", "stochastic", "per-domain")
 ONE_STEP = ("stochastic", "per-domain")  # clients take a single mini-batch step
 # sums until the projection has settled: at most 6 with 10 clients and 10 with 1,000 in random cases
 STAGES = 12
 ROUNDING = 1e-3  # the sum of all lambdas differs from 1 by less
+# logarithms of the edges of bins before the first round, and how far from the last threshold, as a
+# share of it, half of the edges lie afterwards
+RANGE, NEAR = (3.0, -9.0), 0.5
+SMALLEST = 1e-30
 
 
 class Clients(NamedTuple):
@@ -50,6 +70,7 @@ class Clients(NamedTuple):
 
     clients: Array  # number of clients
     rows: Array  # training rows of all clients, where lambda starts from sizes
+    edges: Tree = ()  # [bins + 1] of the histogram, from 0
 
 
 @record
@@ -73,6 +94,21 @@ class AFL(Rule):
             " default 'last' with form=local, else 'mean'"
         ),
     )
+    bins: int = static(
+        default=0,
+        least=0,
+        doc=(
+            "0 projects exactly, which takes twelve sums; else the number of bins of one summed"
+            " histogram"
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        require(self.bins != 1, "bins must be 0 or at least 2, got 1.")
+        require(
+            not (self.bins and self._draws),
+            "form = stochastic needs all weights and not their histogram; leave bins out.",
+        )
 
     @property
     def needs(self) -> frozenset[str]:
@@ -86,7 +122,7 @@ class AFL(Rule):
 
     @property
     def stages(self) -> int:
-        return 0 if self._draws else STAGES
+        return 0 if self._draws else 1 if self.bins else STAGES
 
     @property
     def _draws(self) -> bool:
@@ -95,16 +131,22 @@ class AFL(Rule):
     def begin(self, census: Census) -> Clients:
         # rows only where lambda starts from sizes, so that other forms need no census
         rows = census.examples.sum() if self.form == "local" else 0
-        return Clients(jnp.asarray(len(census.examples)), jnp.asarray(rows, float))
+        edges = _edges(jnp.zeros(0), self.bins) if self.bins else ()
+        return Clients(jnp.asarray(len(census.examples)), jnp.asarray(rows, float), edges)
 
     def remember(self, public: Clients, own: Own) -> Array:
         return own.examples / public.rows if self.form == "local" else 1.0 / public.clients
 
     def contribute(self, public: Clients, own: Own, sums: tuple[Tree, ...]) -> Tree:
         """1, the target and lambda; in later stages 0 instead for clients whose lambda ends at 0
-        (Michelot 1986).
+        (Michelot 1986). With bins: 1 and the place within the bin, by bin, and lambda.
         """
         target = own.memory + self.rate_lambda * own.loss
+        if self.bins:
+            here = (_bin(public.edges, target) == jnp.arange(self.bins)) * 1.0
+            width = jnp.maximum(jnp.diff(public.edges), SMALLEST)
+            place = (target - public.edges[:-1]) / width
+            return here, jnp.where(here > 0, place, 0.0), own.memory
         inside = target + _threshold(public, sums) > 0 if sums else True
         return tuple(jnp.where(inside, value, 0.0) for value in (1.0, target, own.memory))
 
@@ -112,6 +154,18 @@ class AFL(Rule):
         moved = own.memory + self.rate_lambda * own.loss + _threshold(public, sums)
         moved = jnp.where(_mass(public, sums) > 0, jnp.maximum(moved, 0.0), 0.0)
         return Weighed(moved if self.form == "local" else own.memory, memory=moved)
+
+    def step(self, public: Clients, sums: tuple[Tree, ...], totals: Totals) -> tuple[Tree, Tree]:
+        if not self.bins:
+            return totals.mean, public
+        level = -_threshold(public, sums)  # no number if nobody came
+        level = jnp.where(jnp.isfinite(level), jnp.maximum(level, 0.0), 0.0)
+        near = level * jnp.linspace(1 - NEAR, 1 + NEAR, self.bins // 2)
+        return totals.mean, public._replace(edges=_edges(near, self.bins))
+
+    def bounds(self, public: Clients, limits: Limits) -> Bounds:
+        typical = 1 / limits.clients
+        return Bounds(typical, ((1.0, 1.0, limits.weight * typical),))
 
     def weigh_cohort(self, public: Clients, signals: Signals) -> Weighed:
         # By client, not by slot: a client may sit in two slots, and draws must not depend on the
@@ -133,6 +187,7 @@ class AFL(Rule):
 def _mass(public: Clients, sums: tuple[Tree, ...]) -> Array:
     """What lambda sums to over the cohort: exactly 1 with all clients."""
     count, _, lambdas = sums[0]
+    count = count.sum()  # over bins
     everyone = (count == public.clients) & (jnp.abs(lambdas - 1) < ROUNDING)
     return jnp.where(everyone, 1.0, lambdas)
 
@@ -140,9 +195,44 @@ def _mass(public: Clients, sums: tuple[Tree, ...]) -> Array:
 def _threshold(public: Clients, sums: tuple[Tree, ...]) -> Array:
     """tau such that max(target + tau, 0) has the mass of the cohort, once the sums have settled."""
     inside, targets, _ = sums[-1]
-    tau = (_mass(public, sums) - targets) / jnp.maximum(inside, 1.0)
+    mass = _mass(public, sums)
+    if jnp.ndim(inside):
+        return _from_histogram(public.edges, inside, targets, mass)
+    tau = (mass - targets) / jnp.maximum(inside, 1.0)
     # Rounding swallows a lambda that is tiny beside the losses: nobody is inside then, nor later.
     return jnp.where(inside > 0, tau, -jnp.inf)
+
+
+def _from_histogram(edges: Array, count: Array, places: Array, mass: Array) -> Array:
+    """The same from a histogram: exact where nobody ends at 0, else between the right two
+    edges.
+    """
+    count = jnp.maximum(count, 0.0)  # noise may be negative
+    places = jnp.where(count > 0, jnp.maximum(places, 0.0), 0.0)
+    beyond = lambda values: jnp.cumsum(values[::-1])[::-1]  # noqa: E731 - over this bin and later ones
+    width = jnp.diff(edges)
+    # of max(target - edge, 0), at every edge
+    above = beyond(edges[:-1] * count + width * places) - edges[:-1] * beyond(count)
+    at = jnp.maximum((above >= mass).sum() - 1, 0)
+    after = jnp.append(above, 0.0)[at + 1]
+    share = (above[at] - mass) / jnp.maximum(above[at] - after, SMALLEST)
+    total = count.sum()
+    all_stay = (mass - above[0]) / jnp.maximum(total, 1.0)
+    tau = jnp.where(above[0] >= mass, -(edges[at] + share * width[at]), all_stay)
+    return jnp.where(total > 0, tau, -jnp.inf)
+
+
+def _edges(near: Array, bins: int) -> Array:
+    """Edges of the bins: 0, those near the last threshold, and the others over all plausible
+    values. [bins + 1]
+    """
+    even = jnp.exp(jnp.linspace(*RANGE, bins - near.shape[0]))  # the largest one first
+    return jnp.concatenate([jnp.zeros(1), jnp.sort(jnp.concatenate([even, near]))])
+
+
+def _bin(edges: Array, target: Array) -> Array:
+    """The bin of a client. All beyond the last edge are in the last bin."""
+    return jnp.clip(jnp.searchsorted(edges, target, side="right") - 1, 0, edges.shape[0] - 2)
 
 
 def _spread(values: Array, same: Array) -> Array:

@@ -46,11 +46,11 @@ def privacy(
     console.print(f"Noise multiplier of a round: {known['noise_multiplier']:g}.")
     share = known["noise_of_mean"]
     console.print(
-        f"The noise of the mean update is {share:.2g} times the longest update, in every"
-        f" parameter, with about {known['expected_clients']:g} clients in a round."
+        f"The noise of the mean update has a standard deviation of {share:.2g} times the longest"
+        f" update, in every parameter, with about {known['expected_clients']:g} clients in a round."
     )
     console.print(f"It assumes that: {known['assumes'] or 'nothing'}.")
     console.print(
         "It holds against clients and outsiders who see the models, not against the server, which"
-        " adds the noise."
+        " adds the noise. A simulation protects nobody, because its noise follows from its seed."
     )

@@ -23,11 +23,14 @@ from evenly.outside import check_kinds, kinds_of, shortened
 #     federation.json  clients, and the names of labels and groups
 #     history/         one file per round: cohort, coefficients, evaluations
 #     options.json     the server's other options
+#     releases.json    with privacy for clients: what is promised, and how much was released
 #     left_out.json    excluded replies with round and reason, and claims above a cap
 #
 # Files are written atomically. Nothing here needs Flower, so reports can be written on any machine.
 
 HISTORY, FEDERATION, LEFT_OUT = "history", "federation.json", "left_out.json"
+RELEASES = "releases.json"
+RELEASES_KINDS = {"format": int, "clients": int, "used": int, "promise": dict[str, Any]}
 UNKNOWN = -1
 
 
@@ -200,6 +203,22 @@ def _round(archive: Archive) -> Round:
 def write_facts(folder: Path, about: DeploymentFacts) -> Path:
     """Write federation.json."""
     return write_fields(folder / FEDERATION, about._asdict())
+
+
+def read_releases(folder: Path) -> dict[str, Any] | None:
+    """Read releases.json; None where there is none."""
+    path = folder / RELEASES
+    if not path.exists():
+        return None
+    try:
+        known = json.loads(path.read_text())
+        check_kinds(known, RELEASES_KINDS, complete=True)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged ({error}), so that nobody knows what was released. Restore"
+            " it from a backup. Without one, this deployment must not continue."
+        ) from None
+    return known
 
 
 def read_facts(folder: Path) -> DeploymentFacts:

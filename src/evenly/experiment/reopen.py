@@ -25,6 +25,7 @@ from evenly.experiment.deployment import (
     read_exclusions,
     read_facts,
     read_options,
+    read_releases,
     read_rounds,
 )
 from evenly.experiment.execute import SeedSetting, choose_model, execute, setting_of
@@ -57,7 +58,14 @@ def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
         )
     left, flagged = read_exclusions(folder)
     told = Incidents(tuple(left), tuple(flagged), sum(len(done.cohort) for done in rounds))
-    return with_record(comparison_of(deployment, about, rounds, told, read_options(folder)), folder)
+    made = comparison_of(deployment, about, rounds, told, read_options(folder))
+    return with_record(made._replace(privacy=promises_of(deployment, folder)), folder)
+
+
+def promises_of(deployment: Deployment, folder: Path | None) -> dict[str, Any]:
+    """What a deployment promises to its clients, by method; empty without such a promise."""
+    known = None if folder is None else read_releases(folder)
+    return {} if known is None else {deployment.method: known["promise"]}
 
 
 def comparison_of(

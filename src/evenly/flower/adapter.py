@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from evenly.data.encoding import Encoder
-from evenly.flower import aggregation, messages, roster, wire
+from evenly.flower import aggregation, messages, releases, roster, wire
 from evenly.flower import two_phase as two_phases
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.caps import Caps
@@ -29,6 +29,7 @@ from evenly.flower.lifecycle import (
     cluster_clients,
     lock_folder,
     open_deployment,
+    wait_for_clients,
 )
 from evenly.flower.messages import DeploymentState, RoundRequest, TrainingReplies
 from evenly.flower.recorder import read_metrics, write_metrics
@@ -50,7 +51,6 @@ from evenly.types import Algorithm, Rule, Seeds, Task
 
 LOG = logging.getLogger("flwr")  # the logger of Flower, so that all lines of a run are in one log
 TIMEOUT = 3600.0
-RECONNECT_SECONDS = 3.0  # between two checks of the connected nodes
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -142,9 +142,9 @@ def strategy(
     made = algorithm_of(algorithm, uniform=fraction_train is not None)
     if options.two_phase is not None:
         two_phases.require_possible(made, caps)
-    return FairStrategy(
-        made, options, folder=None if folder is None else Path(folder), task=task, encoder=encoder
-    )
+    path = None if folder is None else Path(folder)
+    releases.refuse_unbounded(made, options, path)
+    return FairStrategy(made, options, folder=path, task=task, encoder=encoder)
 
 
 class StartArguments(NamedTuple):
@@ -188,6 +188,7 @@ class FairStrategy(Strategy):
         self._served: ArrayRecord | None = None  # arrays that the last round returned
         self._everybody = False
         self._timeout, self._rounds = TIMEOUT, 0
+        self._releases: releases.ReleaseCount | None = None  # where clients are protected
 
     # Methods that Flower calls in every round.
 
@@ -197,7 +198,8 @@ class FairStrategy(Strategy):
         """Draw the cohort and return the messages to its connected clients."""
         deployment = self._begin(arrays, config, grid)
         self._since = time.monotonic()
-        if deployment.welcome(grid, number=server_round, config=config, timeout=self._timeout):
+        joined = deployment.welcome(grid, number=server_round, config=config, timeout=self._timeout)
+        if joined or self._releases is not None:  # whose cohorts do not follow from earlier ones
             self._use_clients(deployment)
         setting, current = deployment.setting, self._unless_changed(arrays)
         everyone = np.arange(setting.roll.clients, dtype=np.int32)
@@ -290,8 +292,9 @@ class FairStrategy(Strategy):
             self._cohorts().chance(request.number - 1),
         )
         trained = [parts[k].model if k in parts else None for k in request.cohort.tolist()]
+        guard = None if self._releases is None else self._releases.guard(current.state.gate)
         outcome = aggregation.one_round(
-            setting.algorithm, current.state, signals, trained, self.options.caps
+            setting.algorithm, current.state, signals, trained, self.options.caps, guard=guard
         )
         counted = {
             int(k)
@@ -437,6 +440,9 @@ class FairStrategy(Strategy):
             if deployment.done == 0:
                 run.evaluate_on_server(0)
             for number in range(deployment.done + 1, num_rounds + 1):
+                if self._releases is not None and self._releases.spent:
+                    LOG.warning("%s Training ends with round %d.", releases.SPENT, deployment.done)
+                    break
                 LOG.info("[ROUND %d/%d]", number, num_rounds)
                 self._one_round(number, run)
             if rule.final_pass and deployment.done <= num_rounds:
@@ -515,6 +521,7 @@ class FairStrategy(Strategy):
         )
         self._deployment = deployment = RunningDeployment(made, self._folder, rounds=self._rounds)
         self._use_clients(deployment)
+        self._releases = releases.counted(deployment.setting, self._folder, self._rounds)
         if deployment.done == 0:
             deployment.record_start(
                 *cluster_clients(deployment.setting, deployment.state, config, grid, self._timeout)
@@ -525,7 +532,8 @@ class FairStrategy(Strategy):
         """Draw cohorts of the clients that the deployment has now."""
         setting = deployment.setting
         self.algorithm = setting.algorithm
-        self._draws = CohortDraws(self.algorithm.select, setting.census, self.options.seeds)
+        seeds = releases.cohort_seeds(self.algorithm, self.options.seeds)
+        self._draws = CohortDraws(self.algorithm.select, setting.census, seeds)
 
     def _unless_changed(self, arrays: ArrayRecord) -> DeploymentState:
         """State of the deployment, with `arrays` as the model where a strategy around this one
@@ -566,22 +574,9 @@ class FairStrategy(Strategy):
         """The clients of the cohort that are connected. While they are too few, wait for others, at
         most until the timeout.
         """
-        chosen, until = list(dict.fromkeys(cohort.tolist())), time.monotonic() + self._timeout
-        least, told = min(self.options.min_train_nodes, len(chosen)), False
-        while True:
-            present, now = self._connected(grid), time.monotonic()
-            connected = tuple(k for k in chosen if k in present)
-            if len(connected) >= least or now >= until:
-                return connected
-            if not told:
-                LOG.warning(
-                    "%d of %d chosen clients are connected, %d are needed; waiting.",
-                    len(connected),
-                    len(chosen),
-                    least,
-                )
-                told = True
-            time.sleep(min(RECONNECT_SECONDS, until - now))
+        chosen = list(dict.fromkeys(cohort.tolist()))
+        least = min(self.options.min_train_nodes, len(chosen))
+        return wait_for_clients(lambda: self._connected(grid), chosen, least, self._timeout)
 
     def _connected(self, grid: Grid) -> set[int]:
         present = set(grid.get_node_ids())

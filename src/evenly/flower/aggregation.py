@@ -22,6 +22,7 @@ from evenly.data.federation import Census
 from evenly.experiment.deployment import Flag
 from evenly.flower.caps import Caps
 from evenly.parts.ranking import DIGIT, Ballot
+from evenly.privacy.gate import Guard
 from evenly.records import require
 from evenly.round import Memory, Summed, Weighing
 from evenly.types import Algorithm, Rule, Server, Signals, Tree
@@ -44,6 +45,7 @@ class ServerState(NamedTuple):
     # int32 [clients] each client's model, given or last chosen; None: there is one for all
     choice: np.ndarray | None = None
     begun: bool = False  # whether several models can be told apart yet
+    gate: Tree = ()  # GateState, where the server adds noise that protects clients
 
 
 class Weighting(NamedTuple):
@@ -119,10 +121,18 @@ def one_round(
     signals: Signals,
     trained: Sequence[Leaves | None],
     caps: Caps | None = None,
+    *,
+    guard: Guard | None = None,
 ) -> RoundResult:
     """Weigh the clients, sum their vectors and move the model. `signals` and `trained` are by slot
-    [K]; None: did not return.
+    [K]; None: did not return. A guard protects clients.
     """
+    if guard is not None:
+        return _guarded_round(algorithm, state, signals, trained, guard)
+    require(
+        not jax.tree.leaves(state.gate),
+        f"{algorithm.label}: nobody counts what is released. Call `start` with num_rounds.",
+    )
     if "gram" in algorithm.rule.needs:
         gram = inner_products(state, trained)
         finite = np.isfinite(np.diagonal(gram))
@@ -149,6 +159,28 @@ def one_round(
     return move(algorithm, state, weighting, sums, mean)._replace(flags=flags)
 
 
+def _guarded_round(
+    algorithm: Algorithm,
+    state: ServerState,
+    signals: Signals,
+    trained: Sequence[Leaves | None],
+    guard: Guard,
+) -> RoundResult:
+    """The same with bounds on what each client adds, and noise in every sum."""
+    own = jax.tree.map(lambda leaf: leaf[signals.client], state.memory)
+    memory, weighing = _weigh(algorithm.rule, state.public, signals, own, guard)
+    weight = np.asarray(weighing.weight)
+    weighting = Weighting(signals._replace(memory=memory), weighing, weight)
+    norms = square_norms(algorithm, state, signals, weight, trained)
+    sums = sum_up(algorithm, state, weighting, norms, guard)
+    lengths = np.sqrt(np.where(sums.counted, norms, 0.0))
+    factors = np.minimum(1.0, float(guard.state.clip) / np.maximum(lengths, 1e-30)) * sums.counted
+    # vectors that are not finite have no weight, so that they are not read
+    total = add_up(algorithm, state, signals, (weight.T * factors).T.astype(np.float32), trained)
+    mean = _noised_mean(algorithm.rule, state.public, total, sums.summed.norm, guard)
+    return move(algorithm, state, weighting, sums, [np.asarray(leaf) for leaf in mean])
+
+
 def weigh(
     algorithm: Algorithm, state: ServerState, signals: Signals, caps: Caps | None = None
 ) -> tuple[Weighting, list[Flag]]:
@@ -165,7 +197,11 @@ def weigh(
 
 
 def sum_up(
-    algorithm: Algorithm, state: ServerState, weighting: Weighting, square_norm: np.ndarray
+    algorithm: Algorithm,
+    state: ServerState,
+    weighting: Weighting,
+    square_norm: np.ndarray,
+    guard: Guard | None = None,
 ) -> CohortSums:
     """The sums over the clients that returned and whose vector is finite. `square_norm` is its
     squared length [K]: 0 where nobody asks, not finite for those left out.
@@ -177,7 +213,7 @@ def sum_up(
         returned=counted, square_norm=np.where(counted, norms, np.float32(0)), gram=None
     )
     weighing = weighting.weighing._replace(weight=jnp.asarray(weighting.weight))
-    summed = _sum_up(algorithm.rule, state.public, weighing, signals)
+    summed = _sum_up(algorithm.rule, state.public, weighing, signals, guard)
     coefficients = np.asarray(summed.coefficients)
     _require_finite(algorithm, coefficients)
     return CohortSums(summed, coefficients, counted)
@@ -193,14 +229,23 @@ def _require_finite(algorithm: Algorithm, coefficients: np.ndarray) -> None:
 
 
 @jax.jit
-def _weigh(rule: Rule, public: Tree, signals: Signals, memory: Memory) -> tuple[Tree, Weighing]:
+def _weigh(
+    rule: Rule, public: Tree, signals: Signals, memory: Memory, guard: Guard | None = None
+) -> tuple[Tree, Weighing]:
     signals = evenly_round.recall(rule, public, signals, memory)
-    return signals.memory, evenly_round.weigh(rule, public, signals)
+    return signals.memory, evenly_round.weigh(rule, public, signals, guard)
 
 
 @jax.jit
-def _sum_up(rule: Rule, public: Tree, weighing: Weighing, signals: Signals) -> Summed:
-    return evenly_round.sum_up(rule, public, weighing, signals)
+def _sum_up(
+    rule: Rule, public: Tree, weighing: Weighing, signals: Signals, guard: Guard | None = None
+) -> Summed:
+    return evenly_round.sum_up(rule, public, weighing, signals, guard)
+
+
+@jax.jit
+def _noised_mean(rule: Rule, public: Tree, total: Tree, norm: Any, guard: Guard) -> Tree:
+    return evenly_round.divide(evenly_round.noised(rule, public, total, guard), norm)
 
 
 def add_up(
@@ -319,10 +364,10 @@ def move(
     algorithm: Algorithm, state: ServerState, weighting: Weighting, sums: CohortSums, mean: Tree
 ) -> RoundResult:
     """Compute the change with the rule, from the sum of coefficient times vector, and move the
-    model along it. A round in which no client counts changes nothing.
+    model along it. A round in which no client counts changes nothing, unless noise is released.
     """
     rule, signals, (summed, coefficients, counted) = algorithm.rule, weighting.signals, sums
-    idle = not coefficients.any()
+    idle = not coefficients.any() and not jax.tree.leaves(summed.gate)
     coefficients = coefficients.reshape(len(counted), -1).sum(1)  # over models
     if state.choice is not None:
         choice = state.choice.copy()
@@ -343,6 +388,7 @@ def move(
         server=server,
         memory=_remember(state.memory, signals.client[counted], summed.memory, counted),
         begun=state.begun or rule.groups is not None,
+        gate=summed.gate,
     )
     return RoundResult(moved, coefficients, counted)
 

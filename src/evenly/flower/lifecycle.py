@@ -3,7 +3,8 @@ killed server resumes.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from evenly.experiment.deployment import (
     ServerOptions,
 )
 from evenly.experiment.folder import folder_lock, sweep
-from evenly.flower import aggregation, joining, messages, roster, two_phase, wire
+from evenly.flower import aggregation, joining, messages, releases, roster, two_phase, wire
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.checks import replies_to
 from evenly.flower.joining import Asking, Enrolment
@@ -59,6 +60,7 @@ from evenly.types import Algorithm, ReportingRule, Seeds
 # first models.
 
 LOG = logging.getLogger("flwr")
+RECONNECT_SECONDS = 3.0  # between two checks of the connected nodes
 
 
 class NewDeployment(NamedTuple):
@@ -84,7 +86,8 @@ def open_deployment(
     """
     nodes = wait_for_nodes(grid, options.min_available_nodes)
     roll, left_out = unknown_clients(sorted(nodes)), []
-    if options.introduce or reads_census(algorithm):
+    # bounds on what clients say follow from the mean number of their rows
+    if options.introduce or reads_census(algorithm) or releases.is_private(algorithm):
         # Clients with a personal model start it from the initial model, even if they are drawn
         # late. Without a census they start it from the first model that they receive.
         personal = jax.tree.leaves(algorithm.work.remember(np.zeros(())))
@@ -118,9 +121,14 @@ def _first_state(
         roster.first_choices(algorithm, roll, seeds),
         roster.models_differ(algorithm, model),
     )
-    return form, DeploymentState(
-        aggregation.first_state(algorithm, model, census, choice=choice, begun=begun), carried
+    state = aggregation.first_state(algorithm, model, census, choice=choice, begun=begun)
+    require(
+        not (releases.is_private(algorithm) and carried),
+        f"{algorithm.label}: running statistics (batch norm) are averaged without bounds or noise."
+        " Choose a model without them.",
     )
+    state = state._replace(gate=releases.first_gate(algorithm, census, state.public))
+    return form, DeploymentState(state, carried)
 
 
 def _read_census(
@@ -186,6 +194,29 @@ def cluster_clients(
     return current._replace(state=current.state._replace(choice=choice)), usable.left_out
 
 
+def wait_for_clients(
+    connected: Callable[[], set[int]], chosen: Sequence[int], least: int, timeout: float
+) -> tuple[int, ...]:
+    """The chosen clients that are connected. While they are too few, wait for others, at most until
+    the timeout.
+    """
+    until, told = time.monotonic() + timeout, False
+    while True:
+        present, now = connected(), time.monotonic()
+        found = tuple(k for k in chosen if k in present)
+        if len(found) >= least or now >= until:
+            return found
+        if not told:
+            LOG.warning(
+                "%d of %d chosen clients are connected, %d are needed; waiting.",
+                len(found),
+                len(chosen),
+                least,
+            )
+            told = True
+        time.sleep(min(RECONNECT_SECONDS, until - now))
+
+
 # A deployment that runs. Its record and its state are written after every round if there is a
 # folder.
 
@@ -238,8 +269,10 @@ class RunningDeployment:
 
     def welcome(self, grid: Grid, *, number: int, config: ConfigRecord, timeout: float) -> bool:
         """Add nodes that connected since the last round. Returns whether there are other clients
-        now.
+        now. A promise to clients is for a number of them that was settled before the first round.
         """
+        if releases.is_private(self.setting.algorithm):
+            return False
         connected = set(grid.get_node_ids())
         new = sorted(connected - set(self.setting.roll.nodes) - self._refused)
         self._met |= connected

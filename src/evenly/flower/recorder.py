@@ -34,7 +34,13 @@ from evenly.experiment.deployment import (
 from evenly.experiment.folder import RunRecord, add_training, begin, finish, with_record
 from evenly.experiment.observe import Live
 from evenly.experiment.plan import SCHEMA, read_fields
-from evenly.experiment.reopen import comparison_of, merge_evaluations, trace_of
+from evenly.experiment.promises import withholds
+from evenly.experiment.reopen import (
+    comparison_of,
+    merge_evaluations,
+    promises_of,
+    trace_of,
+)
 from evenly.flower.checks import SIGNALS
 from evenly.flower.replies import ClientEvaluation
 from evenly.notation import parse
@@ -253,9 +259,10 @@ class Recorder:
 
     def comparison(self) -> Comparison:
         """Comparison of all rounds so far, for tables and reports."""
-        return comparison_of(
+        made = comparison_of(
             self.deployment, self.about, self._ordered(), self._incidents(), self._options
         )
+        return made._replace(privacy=promises_of(self.deployment, self._folder))
 
     def _ordered(self) -> list[Round]:
         return [self._rounds[number] for number in sorted(self._rounds)]
@@ -296,7 +303,7 @@ class Recorder:
             return
         for number, done in rounds.items():
             self._live.progress(number, self._planned)
-            if done.evaluation is None:
+            if done.evaluation is None or withholds(promises_of(self.deployment, self._folder)):
                 continue
             try:
                 self._latest = merge_evaluations(self._latest, done.evaluation)

@@ -230,26 +230,15 @@ def algorithm_of(given: Algorithm | Rule | str, *, uniform: bool = False) -> Alg
     """
     select: Select = Uniform(clients=EVERYBODY) if uniform else Full()
     if isinstance(given, str):
-        return _refuse_private(_from_notation(parse(given), given, select, uniform))
+        return _from_notation(parse(given), given, select, uniform)
     if isinstance(given, Algorithm):
-        return _refuse_private(replace(given, select=select) if uniform else given)
+        return replace(given, select=select) if uniform else given
     if not isinstance(given, Rule):
         raise TypeError(
             "A strategy needs a notation such as 'q-fedavg(q=1)', an Algorithm or a rule, got"
             f" {type(given).__name__}."
         )
     return _from_rule(given, select)
-
-
-def _refuse_private(algorithm: Algorithm) -> Algorithm:
-    """The algorithm, unless it asks for a privacy that deployments do not give."""
-    if algorithm.privacy is not None and algorithm.privacy.unit == "client":
-        raise ValueError(
-            f"{algorithm.label}: a deployment with Flower does not add the noise of"
-            " +dp(unit=client) yet, and would promise what it does not keep. Leave +dp out, or"
-            " simulate it with `evenly compare`."
-        )
-    return algorithm
 
 
 def _from_notation(composition: Composition, text: str, select: Select, uniform: bool) -> Algorithm:
@@ -282,14 +271,8 @@ def _from_rule(rule: Rule, select: Select) -> Algorithm:
 
 def refuse_without_noise(algorithm: Algorithm) -> None:
     """Raise if clients could not know the noise that their privacy needs."""
-    privacy = algorithm.privacy
     require(
-        privacy is None or privacy.unit == "row",
-        f"{algorithm.label}: unit=client is not deployed yet, because nobody would add the noise."
-        " Simulate it, or use unit=row.",
-    )
-    require(
-        privacy is None or is_calibrated(algorithm),
+        algorithm.privacy is None or is_calibrated(algorithm),
         f"{algorithm.label}: the noise follows from the number of rounds. Call `start` with"
         " num_rounds, or name noise_multiplier in the method.",
     )

@@ -93,7 +93,7 @@ def _why_not(algorithm: Algorithm) -> str:
     if isinstance(algorithm.work, TrainingAlone):
         return f"clients send nothing, so that there is nothing to protect. Leave {kind} out."
     if rule.whole_cohort:
-        other = ALTERNATIVES.get(type(rule).__name__, "Choose a method that needs only sums.")
+        other = ALTERNATIVES.get(type(rule).__name__, FEWER)
         return (
             f"{kind} bounds what one client can move, but here the weight of one client depends on"
             f" all others: {rule.whole_cohort}. {other}"
@@ -107,8 +107,7 @@ def _why_not(algorithm: Algorithm) -> str:
     if rule.stages > MOST_STAGES:
         return (
             f"the weights need {rule.stages} sums before training, and noise in each would use up"
-            " the budget. term and q-fedavg with a large q also follow the largest losses, and need"
-            " none."
+            f" the budget. {ALTERNATIVES.get(type(rule).__name__, FEWER)}"
         )
     if getattr(rule, "clamp", True) is False:
         return f"weights may be negative, which {kind} does not bound. Leave clamp=false out."
@@ -132,10 +131,11 @@ def _why_not(algorithm: Algorithm) -> str:
 
 ALTERNATIVES = {
     "FedMGDA": "q-fedavg or term also help the clients with a large loss, and need only sums.",
-    "AFL": "term and q-fedavg with a large q also follow the largest losses.",
+    "AFL": "Set bins, such as afl(bins=32): clients then sum one histogram.",
     "Term": "Leave form=authors out.",
     "PFedAvg": "Set bins, such as p-fedavg(bins=32): clients then sum a histogram of their losses.",
 }
+FEWER = "Choose a method that needs few sums, such as term or q-fedavg."
 MOST_STAGES = 4
 
 

@@ -466,11 +466,19 @@ PROMISE_HOLDS = (
     "Figures of clients and groups are computed from their data without noise, and epsilon does"
     " not cover them. They are left out of this page unless a method has publish=true, for which"
     " nothing is claimed.",
-    "In a simulation the noise follows from the seed, so that whoever knows the seed can remove it."
-    " A simulation measures what privacy costs; it protects nobody.",
     "Taken as public: the number of clients, their mean number of training rows, sums over all"
     " clients from which a method starts, and all settings. Every further run on the same clients,"
-    " also of a search for settings, adds to what is revealed.",
+    " also of another method on this page or of a search for settings, adds to what is revealed."
+    " Models of methods that are not in the table reveal without limit.",
+)
+PROMISE_SIMULATED = (
+    "This is a simulation. Its noise follows from the seed, so that whoever knows the seed can"
+    " remove it. It measures what privacy costs and protects nobody."
+)
+PROMISE_DEPLOYED = (
+    "Noise and cohorts were random numbers of the server, which must be trusted to have added the"
+    " noise. Epsilon is that of all rounds for which the noise was calibrated, also if fewer were"
+    " made."
 )
 PROMISE_CUT = (
     "What the bounds cut: clipping tends to hit the clients that the model serves worst. Exact"
@@ -480,7 +488,8 @@ PROMISE_CUT = (
 
 RELEASED = (
     "Accuracy of clients in percent, from one noised histogram for each method (first seed), which"
-    " epsilon covers. Exact to the width of a bin, 5 points, and to the noise."
+    " epsilon covers. Known to the width of a bin, 5 points, and no better than the noise allows:"
+    " negative counts are read as 0, so that with few clients the noise decides."
 )
 RELEASED_BINS = "Clients in each bin, from 0 to 5 % up to 95 to 100 %, with noise:"
 
@@ -496,7 +505,7 @@ def promise_section(comparison: Comparison) -> Html:
     parts = [
         paragraph(PROMISE),
         grid("For one run of each method.", columns, rows),
-        bullets(PROMISE_HOLDS),
+        bullets((*PROMISE_HOLDS, PROMISE_DEPLOYED if comparison.deployed else PROMISE_SIMULATED)),
     ]
     cut = [row for label in comparison.privacy if (row := _what_was_cut(comparison, label))]
     titles = (

@@ -1,0 +1,140 @@
+"""A deployment whose server protects clients: its rounds are those of a simulation, and what it
+releases is counted before it is made.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flwr.app import Context, Message
+
+from evenly.experiment.reopen import open_results
+from evenly.flower import Caps, aggregation, first_arrays, releases, strategy, wire
+from evenly.flower.clients.jax import app
+from evenly.simulate import simulate
+from tests.flower.grids import NODES, OneProcess, settings
+from tests.flower.small import SEEDS, algorithm_of, small, task_of
+
+CLIENTS, ROUNDS = 4, 3
+EXACT = "dp(noise_multiplier=0, clip=0.1, forced=true)"  # which cuts every update
+NOISED = "dp(noise_multiplier=0.7, clip=0.1, forced=true)"
+METHODS = ["fedavg(weights=equal)", "fairfed", "ifca(groups=2)"]
+
+
+def grid_of(text: str) -> OneProcess:
+    return OneProcess(app(small(CLIENTS), task_of(text)), NODES[:CLIENTS])
+
+
+def deployed(text: str, folder: Path, grid: OneProcess | None = None, **more: Any) -> Any:
+    """The strategy after all rounds, and its arrays."""
+    given = {"min_available_nodes": CLIENTS, "min_train_nodes": 1, **more}
+    rounds = given.pop("rounds", ROUNDS)
+    server = strategy(algorithm_of(text), seeds=SEEDS, folder=folder, **given)
+    first = first_arrays(algorithm_of(text), task_of(text), SEEDS)
+    return server, server.start(grid or grid_of(text), first, num_rounds=rounds).arrays
+
+
+def count(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "releases.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "name", [METHODS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in METHODS[1:])]
+)
+def test_without_noise_it_is_the_simulation_with_the_same_bounds(name: str, tmp_path: Path):
+    text = f"{name}+full+{EXACT}"
+    _, arrays = deployed(text, tmp_path / "run")
+    (trace,) = simulate(task_of(text), small(CLIENTS), [algorithm_of(text)], ROUNDS, seeds=SEEDS)
+    assert trace.cut is not None
+    assert (np.asarray(trace.cut) & 1).any()
+    several = algorithm_of(text).rule.groups is not None
+    for q in range(2 if several else 1):
+        model = jax.tree.map(lambda leaf, q=q: leaf[q], trace.model) if several else trace.model
+        for key, leaf in zip(wire.names_of(model), jax.tree.leaves(model), strict=True):
+            found = wire.read(arrays[(wire.prefix_of(q) if several else "") + key])
+            np.testing.assert_allclose(found, leaf, rtol=1e-4, atol=1e-5)
+    assert count(tmp_path / "run")["promise"]["no_claim"] == "noise is 0"
+
+
+def test_a_killed_server_goes_on_counting_and_stops_when_all_is_spent(tmp_path: Path):
+    """It is killed in round 2, after its release and before the round was saved."""
+    text, folder = f"fedavg(weights=equal)+full+{NOISED}", tmp_path / "run"
+    honest = app(small(CLIENTS), task_of(text))
+
+    def killing(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "evaluate" and settings(message)[wire.ROUND] == 2:
+            raise KeyboardInterrupt
+        return honest(message, context)
+
+    with pytest.raises(KeyboardInterrupt):
+        deployed(text, folder, OneProcess(killing, NODES[:CLIENTS]))
+    assert count(folder)["used"] == 2
+    before = count(folder)["promise"]
+    # more rounds do not change what was promised
+    server, _ = deployed(text, folder, rounds=ROUNDS + 4)
+    assert server.history.done == ROUNDS - 1
+    assert count(folder) == {"format": 1, "clients": CLIENTS, "used": ROUNDS, "promise": before}
+    comparison = open_results(folder)
+    assert comparison.privacy[comparison.runs[0].label]["epsilon"] == before["epsilon"]
+    page = (folder / "report.html").read_text()
+    assert "What privacy is promised" in page
+    assert "client 1" not in page
+    assert "worst-served" not in page.split("What privacy is promised")[0]
+    (folder / "releases.json").write_text("{}")
+    with pytest.raises(ValueError, match="nobody knows what was released"):
+        deployed(text, folder)
+
+
+def test_a_release_is_counted_before_it_is_made_and_has_noise_of_its_own(tmp_path: Path):
+    made, census = algorithm_of(f"q-fedavg+full+{NOISED}"), small(CLIENTS).census()
+    state = releases.first_gate(made, census, ())
+    counted = releases.ReleaseCount(made, census, tmp_path, 2)
+    one = counted.guard(state)
+    assert count(tmp_path)["used"] == 1
+    other = releases.ReleaseCount(made, census, tmp_path, 2).guard(state)  # a server started again
+    assert count(tmp_path)["used"] == 2
+    keys = [np.asarray(jax.random.key_data(guard.key)) for guard in (one, other)]
+    assert (keys[0] != keys[1]).any()
+    assert float(one.gate.noise) == 0.7
+    with pytest.raises(ValueError, match="would break the promise"):
+        releases.ReleaseCount(made, census, tmp_path, 5).guard(state)
+    with pytest.raises(ValueError, match="among 4 clients, and 5 are registered"):
+        releases.ReleaseCount(made, small(5).census(), tmp_path, 2)
+    seeds = {releases.cohort_seeds(made, SEEDS).cohort for _ in range(5)}
+    assert len(seeds) == 5
+    assert releases.cohort_seeds(algorithm_of("q-fedavg+full"), SEEDS) == SEEDS
+
+
+def test_noise_of_a_round_is_that_of_the_gate(tmp_path: Path):
+    """Clients that send what they received: all that moves the model is noise."""
+    text = "fedavg(weights=equal)+full+dp(noise_multiplier=2, clip=0.5, forced=true)"
+    made, census = algorithm_of(text), small(CLIENTS).census()
+    model = [np.zeros((200, 100), np.float32)]
+    state = aggregation.first_state(made, model, census)
+    state = state._replace(gate=releases.first_gate(made, census, state.public))
+    guard = releases.ReleaseCount(made, census, tmp_path, 1).guard(state.gate)
+    signals = aggregation.Signals(
+        client=np.arange(CLIENTS), returned=np.ones(CLIENTS, bool), examples=census.examples
+    )
+    done = aggregation.one_round(made, state, signals, [model] * CLIENTS, guard=guard)
+    assert np.std(done.state.model[0]) == pytest.approx(2 * 0.5 / CLIENTS, rel=0.03)
+    with pytest.raises(ValueError, match="nobody counts what is released"):
+        aggregation.one_round(made, state, signals, [model] * CLIENTS)
+
+
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        ({"caps": Caps()}, "Remove caps"),
+        ({"two_phase": True}, "Remove two_phase"),
+        ({"folder": None}, "Give a folder"),
+        ({"text": f"fedavg+full+{NOISED[:-1]}, histogram=3)"}, "Leave histogram out"),
+    ],
+)
+def test_what_would_void_the_promise_is_refused(more: dict[str, Any], words: str, tmp_path: Path):
+    given = {"text": f"fedavg+full+{NOISED}", "folder": tmp_path / "run", **more}
+    with pytest.raises(ValueError, match=words):
+        strategy(algorithm_of(given.pop("text")), seeds=SEEDS, **given)
