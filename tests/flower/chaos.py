@@ -56,6 +56,10 @@ from tests.flower.small import SEEDS, algorithm_of, small, task_of
 
 APP = Path(__file__).parent / "apps" / "chaos"
 QUICK = Path(__file__).parent / "quick"
+ENVIRONMENT = {
+    "PYTHONPATH": os.pathsep.join([str(QUICK), str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+}
 RESULT = ROOT / "benchmarks" / "results" / "chaos.json"
 METHOD, CLIENTS, ROUNDS = "q-fedavg(q=1)", 2, 2
 LAST = f"client-{CLIENTS - 1}"  # whose node and app are killed
@@ -275,12 +279,8 @@ def problem(
 
 def lane_of(own: Sequence[Kill], folder: Path, path: str) -> list[dict[str, Any]]:
     """Do kills one after the other in one federation."""
-    env = {
-        "PATH": path, "PYTHONPATH": f"{QUICK}{os.pathsep}{ROOT}",
-        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-    }  # fmt: skip
     found = []
-    with Lane(folder, env=env) as lane:
+    with Lane(folder, env={**ENVIRONMENT, "PATH": path}) as lane:
         for one in own:
             if STOP.is_set():
                 break
@@ -306,7 +306,7 @@ def main() -> int:
     with ExitStack() as stack:
         given = options.folder or stack.enter_context(tempfile.TemporaryDirectory())
         folder = Path(given).resolve()
-        path = stack.enter_context(warm(folder, {"PYTHONPATH": str(ROOT)}))
+        path = stack.enter_context(warm(folder, ENVIRONMENT))
         with interruptible(), ThreadPoolExecutor(options.lanes) as pool:
             lanes = [
                 pool.submit(lane_of, todo[k :: options.lanes], folder / f"lane-{k}", path)
