@@ -31,7 +31,10 @@ BAD = {
     'methods = ["fedavg"]\nsplits = ["tset"]': "entry of splits 'tset'",
     'methods = ["fairfed"]\nsignals = ["loss"]': "needs the signals table",
     'methods = ["fedavg(batch_size=1)"]': "batches of 1 rows, and least_batch is 5",
-    'methods = ["fedavg"]\nepsilon = 8.0': "noise and epsilon need row-level",
+    'methods = ["fedavg"]\nepsilon = 8.0': "fedavg sends exact numbers",
+    'methods = ["fedavg"]\nnoise = 0.0': "noise must be above 0",
+    'methods = ["fedavg+dp(unit=row, epsilon=8)"]': "leaves the noise to the server",
+    'methods = ["fedavg+dp(unit=row, noise_multiplier=1)"]\nnoise = 2.0': "adds noise of 1",
 }
 
 

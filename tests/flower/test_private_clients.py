@@ -14,6 +14,7 @@ from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients import ledger as ledgers
 from evenly.flower.clients import private
+from evenly.flower.clients.egress import read_egress
 from evenly.flower.clients.jax import app
 from evenly.flower.clients.ledger import RowLedger, SpentError
 from evenly.flower.clients.private import whole_counts
@@ -140,6 +141,31 @@ def test_a_method_with_one_model_chooses_among_no_others(task: Softmax, room: Ro
         with pytest.raises(Exception, match=r"several models, but fedavg.* has one"):
             room.ask(5, "train", arrays, told, **more)
     assert ledger_of(room, 5).epsilon() == 0
+
+
+def test_a_policy_bounds_noise_and_epsilon(task: Softmax, room: Room, tmp_path: Path) -> None:
+    method = "fedavg+full+dp(unit=row, epsilon=8, rate=0.25)"
+    path = tmp_path / "policy.toml"
+    path.write_text(f'methods = ["{method}"]\nnoise = 0.5\nepsilon = 6.0')
+    room.contexts[5].node_config["policy"] = str(path)
+    built = notation_of(calibrated(algorithm(method), 3))
+    for t, noise in enumerate((0.0, 0.4), 1):
+        weak = notation_of(algorithm(f"{method[:-1]}, noise_multiplier={noise}, signal_noise=9)"))
+        with pytest.raises(AssertionError):
+            room.ask(5, "train", first_model(task), config(weak, t, 5))
+    asked = [config("fedavg", 3, 5), *(config(built, t, 5) for t in (4, 5))]
+    for one, answered in zip(asked, (False, True, False), strict=True):
+        if answered:
+            assert wire.ARRAYS in room.ask(5, "train", first_model(task), one)
+        else:
+            with pytest.raises(AssertionError):
+                room.ask(5, "train", first_model(task), one)
+    words = [one.words for one in read_egress(tmp_path / "egress.jsonl")]
+    assert "noise multiplier of 0;" in words[0]
+    assert "noise multiplier of 0.4" in words[1]
+    assert "agreed to" in words[2]
+    assert words[3] == ""
+    assert "of 6 at delta" in words[4]
 
 
 def test_the_census_is_noised_once_and_adds_up(tiny: Federation, room: Room) -> None:

@@ -7,6 +7,8 @@ counts. A node without a ledger refuses such methods, unless they add no noise a
 nothing; it then draws the random numbers of a simulation.
 
     --node-config 'ledger="/var/lib/evenly/ledger.json" epsilon=8.0 delta=1e-5'
+
+A policy of the site can lower the epsilon (`evenly.flower.clients.policy`).
 """
 
 import json
@@ -19,7 +21,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from evenly.flower import wire
-from evenly.flower.clients import rows
+from evenly.flower.clients import guard, rows
 from evenly.flower.clients.ledger import Budget, RowLedger, Spent, digest_of
 from evenly.flower.clients.rows import ClientData, Look, Metrics, RowOutcomes
 from evenly.parts.row_privacy import (
@@ -73,9 +75,9 @@ def ledger_of(context: Context) -> RowLedger | None:
     config = context.node_config
     if LEDGER not in config:
         return None
-    limit = None
-    if EPSILON in config:
-        limit = Budget(float(config[EPSILON]), float(config.get(DELTA, USUAL_DELTA)))
+    given = [float(config[EPSILON])] if EPSILON in config else []
+    given += [] if (most := guard.most_epsilon()) is None else [most]
+    limit = Budget(min(given), float(config.get(DELTA, USUAL_DELTA))) if given else None
     return RowLedger(Path(str(config[LEDGER])).expanduser(), row_epsilon, limit)
 
 
