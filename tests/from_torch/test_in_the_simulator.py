@@ -158,7 +158,7 @@ def test_pictures_that_are_cropped_and_mirrored_train_weights_for_pytorch(
 
 
 def test_another_loss_or_weight_is_another_model(plain: Any):
-    from evenly.experiment.objects import stored_model
+    from evenly.experiment.python_objects import stored_model
 
     task, module = plain
     again = evenly.from_torch(module, torch.zeros(2, 1, 6, 6))
