@@ -1,7 +1,7 @@
 """Translated PyTorch modules: how fast is a LeNet, and how exact are ten modules?
 
     python benchmarks/from_torch.py [--rounds N] [--json FILE]
-    python benchmarks/from_torch.py --agreement [--json FILE]
+    python benchmarks/from_torch.py --agreement [--json FILE [--resume]]
 
 The first command compares a translated LeNet with the built-in one and with the same rounds written
 in PyTorch: FedAvg, ten clients of 60 pictures each, batches of ten, one epoch. The three take turns
@@ -13,7 +13,8 @@ The second command needs the tests of a copy of the sources, but no test runner:
 each module of `tests/from_torch/modules.py` in PyTorch on the CPU and its translation on JAX's
 default device, relative to one plus the size of a number. It ends with an error if one is larger
 than promised. Products are computed in full float32 (`jax_default_matmul_precision`), which GPUs
-otherwise round.
+otherwise round. Every module is kept in the file once it is measured, and `--resume` measures only
+those that are not there.
 """
 
 import argparse
@@ -146,7 +147,7 @@ def show_speed(result: dict[str, Any]) -> bool:
 # Agreement.
 
 
-def agreement() -> dict[str, Any]:
+def agreement(file: Path | None, *, resume: bool) -> dict[str, Any]:
     """Distances of each module in both precisions, of a network that rounding moves far, and of a
     whole run.
     """
@@ -156,11 +157,15 @@ def agreement() -> dict[str, Any]:
     from tests.from_torch.whole_run import distance_after_three_rounds
 
     jax.config.update("jax_default_matmul_precision", "highest")
-    result: dict[str, Any] = {"device": jax.devices()[0].device_kind, "modules": {}}
+    modules = stored(file).get("agreement", {}).get("modules", {}) if resume else {}
+    result = {"device": jax.devices()[0].device_kind, "modules": modules}
     for name in CASES:
+        if name in modules:
+            continue
         found = {f"float{bits}": distances(name, double=bits == 64) for bits in (64, 32)}
-        result["modules"][name] = {key: value._asdict() for key, value in found.items()}
-        print(name, result["modules"][name], flush=True)
+        modules[name] = {key: value._asdict() for key, value in found.items()}
+        print(name, modules[name], flush=True)
+        keep(file, "agreement", result)
     ours, theirs = drift(UNSTABLE, steps=3)
     result["unstable"] = {"name": UNSTABLE, "steps": 3, "translation": ours, "PyTorch": theirs}
     result["three_rounds"] = distance_after_three_rounds()
@@ -188,27 +193,36 @@ def show_agreement(result: dict[str, Any]) -> bool:
     return not late
 
 
+def stored(file: Path | None) -> dict[str, Any]:
+    """What a file of results holds so far."""
+    return json.loads(file.read_text()) if file and file.exists() else {}
+
+
+def keep(file: Path | None, part: str, result: dict[str, Any]) -> None:
+    """Write a part of the results."""
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({**stored(file), part: result}, indent=1) + "\n")
+
+
 def main() -> None:
     """Measure, print, and keep the results."""
     parser = argparse.ArgumentParser(description="Measure translated PyTorch modules.")
     parser.add_argument("--agreement", action="store_true", help="compare numbers, not times")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of a timed run")
     parser.add_argument("--json", type=Path, help="where to keep the results")
+    parser.add_argument("--resume", action="store_true", help="measure only what is not kept")
     given = parser.parse_args()
-    part = "agreement" if given.agreement else "speed"
-    result = agreement() if given.agreement else speed(given.rounds)
+    result = agreement(given.json, resume=given.resume) if given.agreement else speed(given.rounds)
     holds = show_agreement(result) if given.agreement else show_speed(result)
+    options = "--agreement" if given.agreement else f"--rounds {given.rounds}"
     result |= {
-        "command": f"python benchmarks/from_torch.py"
-        f"{' --agreement' if given.agreement else f' --rounds {given.rounds}'}",
+        "command": f"python benchmarks/from_torch.py {options}",
         "date": datetime.date.today().isoformat(),
         "machine": machine.description(),
         "versions": machine.versions("evenly", "torch", "jax", "jaxlib", "numpy"),
     }
-    if given.json:
-        stored = json.loads(given.json.read_text()) if given.json.exists() else {}
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps({**stored, part: result}, indent=1) + "\n")
+    keep(given.json, "agreement" if given.agreement else "speed", result)
     if not holds:
         sys.exit(1)
 

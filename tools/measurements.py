@@ -20,6 +20,7 @@ import where_time_table
 
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from tools.markdown import folded, lines, numbers, table, versions
+from tools.torch_modules import speed_section
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 # workloads, as the picture names them
@@ -112,12 +113,18 @@ def workloads() -> dict[str, Measured]:
 
 
 def speed_part() -> str:
-    """Return the generated part of docs/speed.md: targets, one table per workload, a whole study,
-    and one GPU.
+    """Return the generated part of docs/speed.md: targets, one table per workload, a PyTorch
+    module, a whole study, and one GPU.
     """
     results = workloads()
-    parts = [targets_part(results), *map(workload_part, results.values()), study_part(), gpu_part()]
-    return folded("\n\n".join(parts))
+    parts = [targets_part(results), *map(workload_part, results.values())]
+    parts += [speed_section(torch_results()), study_part(), gpu_part()]
+    return folded("\n\n".join(filter(None, parts)))
+
+
+def torch_results() -> list[Measured]:
+    """Return what was measured of translated PyTorch modules, on a CPU and on a GPU."""
+    return [result for name in ("from_torch", "from_torch_gpu") if (result := stored(name))]
 
 
 def targets_part(results: dict[str, Measured]) -> str:

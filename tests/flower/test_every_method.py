@@ -8,7 +8,9 @@ import jax
 import numpy as np
 import pytest
 from flwr.app import Context, Message
+from torch import nn
 
+from evenly import from_torch
 from evenly.algorithms import METHODS, Variant, variants
 from evenly.data.federation import Federation
 from evenly.flower import first_arrays, strategy, wire
@@ -54,6 +56,17 @@ def test_a_deployment_is_the_simulation(text: str, tiny: Federation, task: Softm
 def test_dropout_and_batch_statistics_are_those_of_the_simulation(text: str, tiny: Federation):
     own = Normalised(features=tiny.x.shape[1], classes=len(tiny.labels), dropout=0.3)
     compare(written(text).members[0], own, tiny)
+
+
+def test_a_translated_module_is_that_of_the_simulation(tiny: Federation):
+    def network() -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(tiny.x.shape[1], 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3),
+            nn.Linear(8, len(tiny.labels)),
+        )  # fmt: skip
+
+    own = from_torch(network, tiny.x[:2])
+    compare(written("q-fedavg(q=1)+full").members[0], own, tiny)
 
 
 @pytest.mark.parametrize(

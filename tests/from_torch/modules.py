@@ -1,4 +1,4 @@
-"""Ten common PyTorch modules, small enough for tests, and inputs for them."""
+"""Common PyTorch modules, small enough for tests, and inputs for them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -167,7 +167,8 @@ class UNet(nn.Module):
         parts = torch.cat([inside, self.up(deep), self.again(deep), wide], dim=1)
         mixed = functional.hardswish(self.norm(self.depthwise(self.mix(parts))))
         smooth = functional.interpolate(mixed, scale_factor=2, mode="bilinear")
-        return self.maps(smooth).mean((2, 3))
+        maps = self.maps(smooth)
+        return maps.mean((2, 3)) + functional.adaptive_max_pool2d(maps, 3).sum((2, 3))
 
 
 class NormedMLP(nn.Module):
@@ -181,6 +182,29 @@ class NormedMLP(nn.Module):
         x = functional.gelu(self.inside(x))
         x = x + self.narrow(functional.gelu(self.wide(self.norm(x)), approximate="tanh"))
         return self.head(functional.normalize(x, dim=1) * 3)
+
+
+class Operations(nn.Module):
+    """What the others do not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.pair = nn.Linear(6, 6), nn.Bilinear(6, 6, 4)
+        self.bag, self.centres = nn.EmbeddingBag(5, 4), nn.Parameter(torch.randn(4, 6))
+        self.drop, self.head = nn.AlphaDropout(0.2), nn.Linear(34, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        w = self.inside(x)
+        order, changed = x.argsort(1), w.clone()
+        changed[:, 1], changed[:, 2:4] = x[:, 0], 2 * x[:, 2:4]
+        placed = torch.zeros_like(w).scatter(1, order, w).scatter_add(1, order % 3, w.tanh())
+        variance, mean = torch.var_mean(w, 1, keepdim=True)
+        parts = [
+            changed.cumprod(1) + placed, w.logcumsumexp(1), variance, mean, self.pair(w, x),
+            self.bag((2 * x.abs()).long().clamp(max=4)), torch.cdist(w, self.centres),
+            torch.erfinv(0.9 * w.tanh()), w[:, :2].atanh().nan_to_num(),
+        ]  # fmt: skip
+        return self.head(self.drop(torch.cat(parts, dim=1)))
 
 
 class Case(NamedTuple):
@@ -213,4 +237,5 @@ CASES = {
     "tabular": Case(TabTransformer, (7,)),
     "unet": Case(UNet, (1, 8, 8)),
     "normed-mlp": Case(NormedMLP, (6,)),
+    "operations": Case(Operations, (6,)),
 }

@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 import evenly
+from evenly.models import Augmented, crop_and_flip
 from evenly.simulate import simulate
 from tests.from_torch.modules import CASES
 from tests.from_torch.whole_run import METHOD, Normed, rounds_in_torch, small_federation
+from tests.simulations import same_bits
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +113,52 @@ def test_a_comparison_resumes_and_gives_the_weights_back(
     assert (loaded.predict(federation.x) == expected).all()
 
 
+def test_a_search_trains_a_translated_module(federation: evenly.Federation, dropping: Any):
+    found = evenly.tune(
+        federation, "q-fedavg(q=[0.5, 1])", model=dropping, rounds=2, seeds=1, progress=False,
+        sampling="full",
+    )  # fmt: skip
+    assert len(found.table()) == 3  # with the baseline
+
+
+def test_an_interrupted_run_draws_the_same_masks_again(
+    federation: evenly.Federation, dropping: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("evenly.simulate.checkpoints.CHECKPOINT_SECONDS", 0.0)
+    path, method = tmp_path / "run.npz", [evenly.algorithm("ditto(batch_size=8)+full")]
+
+    def stop(done: int, _: int) -> None:
+        if done >= 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        simulate(dropping, federation, method, 4, evaluate_every=2, checkpoint=path, progress=stop)
+    assert path.exists()
+    resumed, whole = (
+        simulate(dropping, federation, method, 4, evaluate_every=2, checkpoint=checkpoint)[0]
+        for checkpoint in (path, None)
+    )
+    same_bits(whole, resumed)
+
+
+def test_pictures_that_are_cropped_and_mirrored_train_weights_for_pytorch(
+    federation: evenly.Federation, plain: Any
+):
+    task, module = plain
+    changed = Augmented(task=task, augment=crop_and_flip(padding=1, channels_first=True))
+    (trace,) = evenly.train(changed, federation, METHOD, rounds=1)
+    model = evenly.from_trace(trace, changed, federation)
+    module = copy.deepcopy(module)
+    module.load_state_dict(model.to_torch())
+    with torch.no_grad():
+        scores = module.eval()(torch.from_numpy(federation.x)).softmax(1)
+    np.testing.assert_allclose(model.probabilities(federation.x), scores, atol=1e-5)
+    (other,) = evenly.train(task, federation, METHOD, rounds=1)
+    assert (trace.model.params["fc.weight"] != other.model.params["fc.weight"]).any()
+
+
 def test_another_loss_or_weight_is_another_model(plain: Any):
-    from evenly.experiment.objects import stored_model
+    from evenly.experiment.python_objects import stored_model
 
     task, module = plain
     again = evenly.from_torch(module, torch.zeros(2, 1, 6, 6))

@@ -1,5 +1,6 @@
 """What `from_torch` refuses, and losses of all kinds."""
 
+import warnings
 from typing import Any
 
 import jax
@@ -78,9 +79,16 @@ def test_an_image_and_an_array_with_more_axes_are_named_with_what_to_do():
 @pytest.mark.parametrize(
     "operation, sentence",
     [
-        (lambda x: x if x.sum() > 0 else -x, "PyTorch cannot trace Strange in evaluation: "),
+        (
+            lambda x: x if x.sum() > 0 else -x,
+            r"PyTorch cannot trace Strange in evaluation, at `return self\.operation\(.*\)`: "
+            r".*data-dependent.* by torch\.where",
+        ),
+        (lambda x: x + x.detach().numpy().sum(), "in place of NumPy's"),
+        (lambda x: torch.stack([2 * row for row in x]), "apply layers to the whole batch"),
+        (lambda x: {"scores": x}, "must return one tensor of scores .* but it returns a dict"),
         (lambda x: x.reshape(3, 3), "for any number of rows"),
-        (lambda x: (x, x), "must return one tensor of scores .* but it returns 2 values"),
+        (lambda x: (x, x), "must return one tensor of scores .* but it returns a tuple"),
         (lambda x: x.sum(), r"must return scores \[n, classes\], .* gave shape \[\]"),
         (lambda x: x[:, :, None], r"gave shape \[3, 3, 1\]"),
         (lambda x: x - x.mean(0), "mixes the rows of a batch in evaluation"),
@@ -90,11 +98,47 @@ def test_modules_that_cannot_be_used_are_refused(operation: Any, sentence: str):
     refused(Strange(operation), sentence)
 
 
+class Packed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(1, 3, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengths = (x > 0).sum(1).clamp(min=1)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x[:, :, None], lengths, batch_first=True, enforce_sorted=False
+        )
+        return self.lstm(packed)[1][0][-1]
+
+
+def test_packed_sequences_are_refused_with_another_way():
+    refused(
+        nn.Sequential(Packed()),
+        r"in evaluation, in 0\.lstm \(LSTM\), at `return self\.lstm.*padded sequence.*lengths - 1",
+    )
+
+
+def test_an_example_that_does_not_fit_is_refused_before_it_is_traced():
+    sentence = r"cannot be applied to an example of shape \[3, 4\]"
+    refused(nn.Sequential(nn.Linear(5, 3)), sentence + r", in 0 \(Linear\): .* its forward takes")
+    refused(nn.Bilinear(4, 4, 3), sentence + ".* in one tensor")
+
+
 def test_random_numbers_in_evaluation_are_refused():
     refused(
         Strange(lambda x: functional.dropout(x, 0.5, training=True)),
         "draws random numbers in evaluation",
     )
+
+
+def test_modules_without_weights_or_compiled_ones_are_refused():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # lazy layers are new
+        lazy = nn.Sequential(nn.LazyLinear(3))
+    refused(lazy, r"lazy layers without weights: 0\.weight, 0\.bias\. Give their sizes")
+    compiled = nn.Sequential()
+    compiled.add_module("_orig_mod", nn.Linear(4, 3))  # as torch.compile names it
+    refused(compiled, "as it was before torch.compile")
 
 
 def test_arguments_are_checked():

@@ -105,6 +105,38 @@ def embedding(weight: Array, places: Array, padding_idx: int = -1, *_: Any) -> A
     return jnp.where((places == padding_idx)[..., None], lax.stop_gradient(out), out)
 
 
+def embedding_bag(
+    weight: Array, places: Array, offsets: Array, *rest: Any
+) -> tuple[Array, None, None, None]:
+    """Sums or means of embeddings; a bag begins at each offset. `rest` is whether gradients count
+    how often a word occurs, the mode, whether gradients are sparse, the weights of places, whether
+    the last offset ends the last bag, and the place of padding.
+    """
+    by_frequency, mode, _, weights, ended, padding = (
+        *rest, *(False, 0, False, None, False, -1)[len(rest) :]
+    )  # fmt: skip
+    if mode == 2 or by_frequency:
+        raise NotImplementedError("Use EmbeddingBag with mode='sum' or mode='mean'.")
+    bag = jnp.searchsorted(offsets, jnp.arange(places.shape[0]), side="right") - 1
+    shares = jax.nn.one_hot(bag, offsets.shape[0] - bool(ended), dtype=weight.dtype, axis=0)
+    shares = shares * (places != padding) * (1 if weights is None else weights)
+    if mode == 1:
+        shares = shares / jnp.maximum(shares.sum(1, keepdims=True), 1)
+    return shares @ embedding(weight, places), None, None, None
+
+
+def trilinear(a: Array, b: Array, c: Array, *rest: Any) -> Array:
+    """The sum of products of three arrays with new axes; `rest` is the new axes of each, and the
+    axes that are summed.
+    """
+    parts = [jnp.expand_dims(x, tuple(axes)) for x, axes in zip((a, b, c), rest, strict=False)]
+    return (parts[0] * parts[1] * parts[2]).sum(tuple(rest[3]))
+
+
+def distances(a: Array, b: Array, p: float = 2.0, *_: Any) -> Array:
+    return vector_norm(a[..., :, None, :] - b[..., None, :, :], p, -1)
+
+
 def attention(
     step: StepSettings, query: Array, key: Array, value: Array, attn_mask: Any = None, *rest: Any,
     scale: float | None = None, enable_gqa: bool = False,
@@ -155,6 +187,12 @@ def variance(x: Array, dim: Any = None, correction: Any = 1, keepdim: bool = Fal
 
 def deviation(x: Array, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Array:
     return jnp.sqrt(variance(x, dim, correction, keepdim))
+
+
+def variance_and_mean(
+    x: Array, dim: Any = None, correction: Any = 1, keepdim: bool = False
+) -> tuple[Array, Array]:
+    return variance(x, dim, correction, keepdim), x.mean(_axes(dim), keepdims=keepdim)
 
 
 def vector_norm(

@@ -106,6 +106,35 @@ def gather(x: Array, dim: int, index: Array, *_: Any, **__: Any) -> Array:
     return jnp.take_along_axis(x[own], index.astype(jnp.int32), axis=dim)
 
 
+def _at_axis(x: Array, dim: int, index: Array) -> Any:
+    """The places of x that `index` names along an axis, and its own places along the others."""
+    places = list(jnp.indices(index.shape, sparse=True))
+    places[dim % x.ndim] = index.astype(jnp.int32)
+    return x.at[tuple(places)]
+
+
+def scatter(x: Array, dim: int, index: Array, source: Any) -> Array:
+    return _at_axis(x, dim, index).set(_as_large(source, index))
+
+
+def scatter_add(x: Array, dim: int, index: Array, source: Array) -> Array:
+    return _at_axis(x, dim, index).add(_as_large(source, index))
+
+
+def _as_large(source: Any, index: Array) -> Any:
+    return source[tuple(map(slice, index.shape))] if hasattr(source, "shape") else source
+
+
+def select_scatter(x: Array, source: Array, dim: int, index: int) -> Array:
+    return jnp.moveaxis(jnp.moveaxis(x, dim, 0).at[index].set(source), 0, dim)
+
+
+def slice_scatter(x: Array, source: Array, dim: int = 0, *bounds: Any) -> Array:
+    """x with other values from a start to an end in steps, which are `bounds`."""
+    part = slice(*(*bounds, None, None, None)[:3])
+    return jnp.moveaxis(jnp.moveaxis(x, dim, 0).at[part].set(jnp.moveaxis(source, dim, 0)), 0, dim)
+
+
 def full(size: Sequence[int], fill_value: Any, dtype: str | None = None, **_: Any) -> Array:
     return jnp.full(tuple(size), fill_value, dtype_of(dtype))
 

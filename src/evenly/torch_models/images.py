@@ -253,13 +253,35 @@ def adaptive_mean_pool(x: Any, size: Any) -> Image:
     )  # fmt: skip
 
 
+def adaptive_max_pool(x: Any, size: Any) -> tuple[Image, None]:
+    """The largest value of as many windows as are wanted, and no places."""
+    pixels = as_image(x).pixels
+    high, wide = (
+        [slice(*bounds) for bounds in _bounds(windows or side, side)]
+        for windows, side in zip(size, pixels.shape[1:3], strict=True)
+    )
+    rows = [jnp.stack([_largest(pixels[:, i, j]) for j in wide], axis=1) for i in high]
+    return Image(jnp.stack(rows, axis=1)), None
+
+
+def _largest(pixels: Array) -> Array:
+    """The largest value of each channel; of equals, the first gets the gradient."""
+    values = pixels.reshape(pixels.shape[0], -1, pixels.shape[3])
+    chosen = jnp.arange(values.shape[1])[:, None] == values.argmax(1, keepdims=True)
+    return jnp.where(chosen, values, 0).sum(1)
+
+
 def _shares(windows: int, side: int) -> np.ndarray:
     """The share of each pixel in the mean of each window. [windows, side]"""
     shares = np.zeros((windows, side))
-    for i in range(windows):
-        begin, end = i * side // windows, -(-(i + 1) * side // windows)
+    for i, (begin, end) in enumerate(_bounds(windows, side)):
         shares[i, begin:end] = 1 / (end - begin)
     return shares
+
+
+def _bounds(windows: int, side: int) -> list[tuple[int, int]]:
+    """Where each of some windows begins and ends."""
+    return [(i * side // windows, -(-(i + 1) * side // windows)) for i in range(windows)]
 
 
 # Normalisation.

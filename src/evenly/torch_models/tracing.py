@@ -8,10 +8,14 @@ so that a graph holds for any number of rows.
 
 import dataclasses
 import hashlib
+import linecache
 import logging
+import re
+import traceback
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from math import prod
 from typing import Any, NamedTuple
 
@@ -29,6 +33,30 @@ WHOLE = (
 # how values are stored, which JAX decides
 STORAGE = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
 ROWS = 3  # of the example; PyTorch treats sizes 0 and 1 as special
+
+
+REPLACE = (
+    "Replace them by others in your module, or train it in a real federation"
+    " (docs/flower-clients.md), where PyTorch itself runs."
+)
+# what to do where torch.export fails
+PACKED = (
+    "Packed sequences depend on values. Apply the layer to the padded sequence, and take the output"
+    " of each row's last symbol: out[torch.arange(x.shape[0]), lengths - 1]."
+)
+SIZES = (
+    "It must hold for any number of rows: apply layers to the whole batch instead of row by row,"
+    " and write the number of rows as x.shape[0] or -1, not as len(x)."
+)
+NUMPY = "Use operations of PyTorch in place of NumPy's."
+VALUES = (
+    "torch.export must be able to follow `forward`: replace conditions and loops that depend on"
+    " values of tensors, for example by torch.where."
+)
+# where an error of torch.export turns to its own options
+ADVICE = re.compile(
+    r"\s*(\(unhinted|Caused by:|For more information|For extended logs|consider using|- You marked)"
+)
 
 
 class Traced(NamedTuple):
@@ -53,15 +81,14 @@ def traced(module: nn.Module, *inputs: torch.Tensor, training: bool, rows: bool 
     module.train(training)
     shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs) if rows else None
     try:
-        with _traceable():
+        with undisturbed(), torch.enable_grad():
             exported = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
             exported = exported.run_decompositions(_decompositions())
     except Exception as error:  # PyTorch raises many kinds
         raise ValueError(
             f"PyTorch cannot trace {type(module).__name__} in"
-            f" {'training' if training else 'evaluation'}: {_first_lines(error)}. torch.export must"
-            " be able to follow `forward` for any number of rows: avoid conditions and loops that"
-            " depend on values of tensors, and sizes of the batch written as numbers."
+            f" {'training' if training else 'evaluation'}{place_of(module, error)}:"
+            f" {first_lines(error)}. {_remedy(error)}"
         ) from error
     named = exported.graph_signature.inputs_to_lifted_tensor_constants.values()
     found: dict[str, Any] = {name: exported.constants[name] for name in named}
@@ -78,12 +105,14 @@ def _content(value: torch.Tensor) -> str:
 
 
 @contextmanager
-def _traceable() -> Any:
-    """Attention as operations that can be differentiated; no warnings about PyTorch itself."""
+def undisturbed() -> Any:
+    """Attention as operations that can be differentiated; no warnings about PyTorch itself, and no
+    graphs printed where it fails.
+    """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with warnings.catch_warnings(), torch.enable_grad():
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
             logging.disable(logging.ERROR)  # of what is raised, too
             yield
@@ -104,8 +133,40 @@ def _packet(operation: Any) -> str:
     return operation._schema.name.partition("::")[2]
 
 
-def _first_lines(error: Exception, most: int = 300) -> str:
-    text = " ".join(str(error).split()).rstrip(".")
+def place_of(module: nn.Module, error: BaseException) -> str:
+    """Where in the module tracing failed: the submodule, and the line of its code."""
+    names = {id(part): name for name, part in module.named_modules()}
+    where, code = "", ""
+    for frame, line in _frames(error):
+        part = frame.f_locals.get("self")
+        if id(part) in names and names[id(part)]:
+            where = f", in {names[id(part)]} ({type(part).__name__})"
+        if frame.f_code.co_name == "forward" and id(part) in names:
+            own = linecache.getline(frame.f_code.co_filename, line).strip()
+            ours = not type(part).__module__.startswith("torch.")
+            code = f", at `{own}`" if own and ours else code
+    return where + code
+
+
+def _frames(error: BaseException | None) -> Iterable[tuple[Any, int]]:
+    """Frames of an error and of those that caused it, the first cause last."""
+    while error is not None:
+        yield from traceback.walk_tb(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _remedy(error: BaseException) -> str:
+    """What to do about an error of tracing."""
+    if any(frame.f_locals.get("batch_sizes") is not None for frame, _ in _frames(error)):
+        return PACKED
+    text = str(error)
+    words = {"to be a constant": SIZES, "numpy": NUMPY}
+    return next((remedy for word, remedy in words.items() if word in text), VALUES)
+
+
+def first_lines(error: Exception, most: int = 300) -> str:
+    text = " ".join(str(error).split())
+    text = (ADVICE.split(text, maxsplit=1)[0] or text).rstrip(".!")
     return text if len(text) <= most else text[:most] + "…"
 
 
@@ -195,9 +256,8 @@ def _refuse_unknown(module: str, graph: Graph) -> None:
     if missing:
         raise ValueError(
             f"{module} has operations that have no translation to JAX: {'; '.join(sorted(missing))}"
-            ". Replace them by others in your module, or train it in a real federation"
-            " (docs/flower-clients.md), where PyTorch itself runs. The operations that are"
-            " translated are in evenly.torch_models.operations.OPERATIONS."
+            f". {REPLACE} The operations that are translated are in"
+            " evenly.torch_models.operations.OPERATIONS."
         )
 
 

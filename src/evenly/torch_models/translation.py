@@ -9,7 +9,9 @@ import jax
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
+from evenly.data.federation import Shard
 from evenly.outside import shortened
 from evenly.torch_models.graph import Graph
 from evenly.torch_models.module_task import (
@@ -23,11 +25,15 @@ from evenly.torch_models.module_task import (
 )
 from evenly.torch_models.objectives import objective_of
 from evenly.torch_models.tracing import (
+    REPLACE,
     ROWS,
     Traced,
+    first_lines,
     name_of,
+    place_of,
     stored_orders,
     traced,
+    undisturbed,
     with_stored,
 )
 from evenly.trees import Stateful
@@ -84,13 +90,22 @@ def from_torch(
     """
     build = None if isinstance(module, nn.Module) else _builder(module)
     own = copy.deepcopy(module) if isinstance(module, nn.Module) else built(build, 0)
+    _refuse_forms(own)
     own = own.to("cpu")
     rows = _rows(example, own)
+    outputs = _first_outputs(own, rows)
     traces = traced(own, rows, training=False), traced(own, rows, training=True)
-    outputs = _outputs(own, rows)
     _check_outputs(own, rows, outputs)
     task = _task(own, traces, rows, build, loss)
-    _compare(task, rows, outputs)
+    try:
+        _compare(task, rows, outputs)
+        _try_training(task, rows)
+    except (AttributeError, LookupError, TypeError) as error:  # an operation got unknown arguments
+        where = " ".join(getattr(error, "__notes__", []))
+        raise ValueError(
+            f"{type(own).__name__} has operations that cannot be translated to JAX: {where}"
+            f" {first_lines(error)}. {REPLACE}"
+        ) from error
     return task
 
 
@@ -101,6 +116,22 @@ def _builder(module: Any) -> Any:
             f" one, got {shortened(module)}."
         )
     return module
+
+
+def _refuse_forms(module: nn.Module) -> None:
+    """Raise if a module was compiled already, or has no weights yet."""
+    title = type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        raise ValueError(
+            f"{title} is compiled. Pass the module as it was before torch.compile or"
+            " torch.jit.script: evenly compiles it with the whole round."
+        )
+    lazy = [name for name, value in module.named_parameters() if is_lazy(value)]
+    if lazy:
+        raise ValueError(
+            f"{title} has lazy layers without weights: {', '.join(lazy)}. Give their sizes, or"
+            " apply the module to the example once before it is passed or returned."
+        )
 
 
 def _rows(example: Any, module: nn.Module) -> torch.Tensor:
@@ -117,8 +148,25 @@ def _rows(example: Any, module: nn.Module) -> torch.Tensor:
     return rows[torch.arange(ROWS) % len(rows)].clone()
 
 
+def _first_outputs(module: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    try:
+        outputs = _outputs(module, rows)
+    except Exception as error:  # of the user's code
+        raise ValueError(
+            f"{type(module).__name__} cannot be applied to an example of shape {list(rows.shape)}"
+            f"{place_of(module, error)}: {first_lines(error)}. Pass a few rows as its forward takes"
+            " them, such as [n, channels, height, width], in one tensor."
+        ) from error
+    if isinstance(outputs, torch.Tensor):
+        return outputs
+    raise ValueError(
+        f"{type(module).__name__} must return one tensor of scores [n, classes], but it returns a"
+        f" {type(outputs).__name__}. Wrap it in a module whose forward returns the scores alone."
+    )
+
+
 def _outputs(module: nn.Module, rows: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
+    with undisturbed(), torch.no_grad():
         return module.eval()(rows)
 
 
@@ -228,6 +276,15 @@ def _form(trained: dict[str, torch.Tensor], changed: dict[str, torch.Tensor]) ->
 def _array(value: torch.Tensor) -> np.ndarray:
     array = value.detach().cpu().numpy()
     return np.array(array, jax.dtypes.canonicalize_dtype(array.dtype))
+
+
+def _try_training(task: Translated, rows: torch.Tensor) -> None:
+    """Raise unless the graph of training can be computed. Only shapes are."""
+    if isinstance(task, TorchTrainingModel):
+        x, ones = rows.numpy(), np.ones(len(rows), np.float32)
+        numbers = np.zeros(len(rows), np.int32)
+        shard = Shard(x, numbers, numbers, ones, ones)
+        jax.eval_shape(task.train_losses, task.initial, shard, jax.random.key(0))
 
 
 def _compare(task: Translated, rows: torch.Tensor, expected: torch.Tensor) -> None:
