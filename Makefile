@@ -6,7 +6,7 @@ PACKAGE := .venv/.package
 TOOLS := .venv/.tools
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test check slow docs gallery bench format clean
+.PHONY: demo test check slow versions chaos docs gallery bench format clean
 
 demo: $(PACKAGE)
 	$(BIN)/evenly compare --algorithms "fedavg,q-fedavg(q=1)" --rounds 3000 --seeds 3 --out demo --force
@@ -22,6 +22,14 @@ check: $(TOOLS)
 
 slow: $(TOOLS)
 	$(BIN)/python -m pytest -m slow
+
+# One federation with several versions of Flower, each in an environment of its own.
+versions: $(TOOLS)
+	$(BIN)/python -m tools.versions --write
+
+# A hundred kills of every process of a federation, at every stage of a run.
+chaos: $(TOOLS)
+	$(BIN)/python -m tests.flower.chaos --write
 
 docs: $(TOOLS)
 	$(BIN)/python -m tools.generate
@@ -40,7 +48,7 @@ format: $(TOOLS)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv demo results site .site .gallery
+	rm -rf .venv .versions demo results site .site .gallery
 
 $(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -11,7 +11,7 @@ import pandas as pd
 
 import evenly
 from evenly.metrics import accuracy
-from evenly.saving import from_trace
+from evenly.saved_models import from_trace
 from evenly.simulate import simulate
 
 

@@ -31,10 +31,10 @@ import jax
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from evenly.compilation import set_flags
 from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.types import Trace
+from evenly.xla_flags import set_flags
 from tests import federations
 from tests.simulations import Simulated
 

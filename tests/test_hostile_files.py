@@ -37,7 +37,7 @@ from evenly.models import MLP
 from evenly.models.task import skeleton
 from evenly.notation import parse, parse_list
 from evenly.parts.sampling import SAMPLINGS
-from evenly.saving import Model, load, save
+from evenly.saved_models import Model, load, save
 from evenly.watch.state import WatchState
 
 HOSTILE = settings(

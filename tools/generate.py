@@ -17,7 +17,16 @@ from pathlib import Path
 
 from evenly.algorithms import METHODS, Method
 from evenly.report.charts.theme import save_chart
-from tools import catalogue, command_line, draws, gallery, measurements, reference, results
+from tools import (
+    catalogue,
+    command_line,
+    deployments,
+    draws,
+    gallery,
+    measurements,
+    reference,
+    results,
+)
 from tools.pictures import themed
 
 ROOT = Path(__file__).parents[1]
@@ -86,6 +95,8 @@ def pages() -> Iterator[tuple[Path, str]]:
         DOCS / "flower-trust.md": (measurements.lying_client_part, "# A client that lies\n"),
         DOCS / "flower-clients.md": (catalogue.flower_diff_part, "# Clients\n"),
         DOCS / "flower.md": (catalogue.flower_part, "# Flower strategies\n"),
+        DOCS / "flower-versions.md": (deployments.versions_part, "# Versions of Flower\n"),
+        DOCS / "flower-deploy.md": (deployments.chaos_part, "# A real federation\n"),
         DOCS / "growth.md": (measurements.growth_part, "# How time and memory grow\n"),
         DOCS / "where-the-time-goes.md": (measurements.where_part, "# Where the time goes\n"),
         ROOT / "benchmarks" / "README.md": (measurements.memory_part, "# Benchmarks\n"),

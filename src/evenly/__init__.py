@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from evenly.datasets import synthetic as synthetic
     from evenly.metrics import final_metrics as final_metrics
     from evenly.plugins import register as register
-    from evenly.saving import Model as Model
-    from evenly.saving import from_trace as from_trace
-    from evenly.saving import load as load
-    from evenly.saving import save as save
+    from evenly.saved_models import Model as Model
+    from evenly.saved_models import from_trace as from_trace
+    from evenly.saved_models import load as load
+    from evenly.saved_models import save as save
     from evenly.simulate import companions as companions
     from evenly.simulate.train import train as train
     from evenly.torch_models import from_torch as from_torch
@@ -58,17 +58,19 @@ if TYPE_CHECKING:
 # --help must be fast.
 _HOME = {
     "Algorithm": "evenly.types", "DatasetCard": "evenly.datasets",
-    "Federation": "evenly.data.federation", "Method": "evenly.algorithms", "Model": "evenly.saving",
+    "Federation": "evenly.data.federation", "Method": "evenly.algorithms",
+    "Model": "evenly.saved_models",
     "Results": "evenly.api.results", "Seeds": "evenly.types",
     "StudyResults": "evenly.api.study_results", "Trace": "evenly.types",
     "TuningResults": "evenly.api.search", "algorithm": "evenly.algorithms",
     "audit": "evenly.auditing", "cite": "evenly.catalogue", "companions": "evenly.simulate",
     "compare": "evenly.api.experiments", "describe": "evenly.catalogue",
     "final_metrics": "evenly.metrics",
-    "from_torch": "evenly.torch_models", "from_trace": "evenly.saving", "load": "evenly.saving",
+    "from_torch": "evenly.torch_models", "from_trace": "evenly.saved_models",
+    "load": "evenly.saved_models",
     "load_results": "evenly.api.experiments", "register": "evenly.plugins",
     "reproduce": "evenly.api.experiments", "run": "evenly.api.experiments",
-    "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train",
+    "save": "evenly.saved_models", "synthetic": "evenly.datasets", "train": "evenly.simulate.train",
     "tune": "evenly.api.experiments", "variants": "evenly.algorithms",
 }  # fmt: skip
 # these load installed plugins first

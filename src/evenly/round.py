@@ -225,7 +225,11 @@ def _tame(guard: Guard, signals: Signals) -> Signals:
 
 
 def step(rule: Rule, public: Tree, summed: Summed, total: Tree) -> tuple[Tree, Tree]:
-    """The change of the model and the next public numbers, from the sum of weight times vector."""
+    """The change of the model and the next public numbers, from the sum of weight times vector.
+
+    Whoever summed with `Summed.coefficients`, as `evenly.flower.aggregation` does, has the mean
+    already and calls the rule's own `step`.
+    """
     mean = divide(total, summed.norm)
     return rule.step(public, summed.sums, summed.totals._replace(mean=mean))
 

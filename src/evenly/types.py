@@ -27,10 +27,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from evenly.client_limits import Bounds, Limits
 from evenly.data.federation import Census, Federation, Shard
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import Ragged
-from evenly.limits import Bounds, Limits
 from evenly.randomness import Seeds
 from evenly.records import leaf, record, static
 

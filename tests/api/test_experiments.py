@@ -126,10 +126,38 @@ def test_epochs_and_dropout_change_a_search():
     assert losses(dropout=0.9) != plain
 
 
+def test_a_study_of_a_method_that_is_private_for_clients_is_refused(tmp_path: Path):
+    experiment = {
+        "title": "Exact figures of a private method", "data": {"name": "synthetic"}, "rounds": 1,
+        "methods": ["fedavg+poisson(rate=0.5)+dp(noise_multiplier=1, forced=true)"],
+        "study": {"cells": [{"clients": 4}, {"clients": 6}], "choose": {"learning_rate": [0.1]}},
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=r"a study shows figures .* without noise"):
+        evenly.run(experiment, out=tmp_path / "out", progress=False)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_search_that_is_not_finished_is_not_read(tmp_path: Path):
     evenly.tune(
         "synthetic(clients=5)", "q-fedavg(q=[1])", rounds=2, seeds=1, out=tmp_path, progress=False
     )
+    assert isinstance(evenly.load_results(tmp_path), evenly.TuningResults)
+    table, study, plan = (tmp_path / name for name in ("tuning.csv", "study.db", "plan.json"))
+    for path, content, words in (
+        (table, None, r"has no tuning\.csv\. Run the command"),
+        (table, b"", r"has a damaged tuning\.csv"),
+        (table, b"trial\n\xff\n0\n", r"has a damaged tuning\.csv"),
+        (table, table.read_bytes() * 2, r"has a damaged tuning\.csv"),
+        (study, None, r"has no study\.db\. Run the command"),
+        (plan, b"\xff{", r"plan\.json' is damaged"),
+        (plan, plan.read_bytes().replace(b'"seeds"', b'"plugins": 3, "seeds"'), "is damaged"),
+    ):
+        kept = path.read_bytes()
+        path.unlink() if content is None else path.write_bytes(content)
+        with pytest.raises(ValueError, match=words):
+            evenly.load_results(tmp_path)
+        assert content is not None or not path.exists(), "reading writes nothing"
+        path.write_bytes(kept)
     (tmp_path / "chosen" / "results.csv").unlink()
     with pytest.raises(ValueError, match=r"started it to continue: evenly\.tune"):
         evenly.load_results(tmp_path)

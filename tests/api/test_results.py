@@ -9,7 +9,7 @@ import pytest
 
 import evenly
 from evenly.experiment.comparison import final_spreads
-from evenly.records import record
+from evenly.records import record, replace
 from tests.api.patients import COLUMNS, patients
 
 
@@ -268,6 +268,8 @@ def test_differences_have_a_default_baseline_and_refuse_what_does_not_exist(
         results.differences("worst_10")
     with pytest.raises(ValueError, match="no method 'fedvag'"):
         results.differences("worst10", "fedvag")
+    with pytest.raises(ValueError, match="At least one metric is needed"):
+        results.differences([])
     assert results["fedavg"].differences().empty
 
 
@@ -290,6 +292,12 @@ def test_a_model_scores_like_scikit_learn(results: evenly.Results):
         model.score(rows, rows["readmitted"].head(2))
     with pytest.raises(ValueError, match=r"Labels must be among .*, got perhaps"):
         model.score(rows.head(1), ["perhaps"])
+    with pytest.raises(ValueError, match="at least one row"):
+        model.score(rows.head(0), [])
+    numbered = replace(model, labels=("0", "1"))
+    right = np.array([numbered.labels.index(word) for word in numbered.predict(rows)])
+    for labels in (right, right.astype(float), pd.Series(right, dtype="Int64"), list(right)):
+        assert numbered.score(rows, labels) == 1, "a column with gaps holds 1.0, which is 1"
 
 
 def test_loggers_are_checked_before_training():

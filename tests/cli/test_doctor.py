@@ -114,13 +114,15 @@ def test_each_problem_is_reported(changes, environment, problem, warning):
 
 
 def test_the_tested_versions_are_those_that_the_tests_run_with():
-    """constraints.txt pins what is installed for the tests. JAX 0.11 is tried on GPUs."""
+    """constraints.txt pins what is installed for the tests. JAX 0.11 is tried on GPUs, and several
+    versions of Flower by `make versions`.
+    """
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {canonicalize_name(name): version for name, version in (x.split("==") for x in lines)}
     for name, versions in checkup.TESTED.items():
         if name != "python":
             assert f"{'.'.join(pinned[canonicalize_name(name)].split('.')[:2])}" in versions
-            assert len(versions) == 1 or name in ("jax", "jaxlib")
+            assert len(versions) == 1 or name in ("jax", "jaxlib", "flwr")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
     assert {canonicalize_name(name) for name in checkup.REQUIRED} == needed | {"jaxlib"}

@@ -9,7 +9,7 @@ import pytest
 
 from evenly.auditing.views import IMPACT
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, METRICS, REGISTRIES, Metric, register
-from evenly.metrics.declaration import check_declaration
+from evenly.metrics.declaration_check import check_declaration
 from evenly.metrics.groups import GroupedRates
 from evenly.metrics.metric import CLIENTS, GROUPS, ROWS, SIDES, WORST_CLIENT
 

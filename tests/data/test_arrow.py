@@ -127,6 +127,41 @@ def test_names_of_folders_are_a_column(tmp_path: Path):
     assert rows.tolist() == [counts[name] for name in federation.names]
 
 
+def test_the_name_of_a_folder_is_not_that_of_a_shorter_column(tmp_path: Path):
+    """`site=south` is no column `e`; Arrow would fill it with missing values."""
+    for site, columns in {"north": {"y": [0, 1], "e": [1.0, 2.0]}, "south": {"y": [0, 1]}}.items():
+        (tmp_path / f"site={site}").mkdir()
+        pq.write_table(pa.table(columns), tmp_path / f"site={site}" / "rows.parquet")
+    with pytest.raises(ValueError, match="has 'e' not at all"):
+        arrow.parquet_table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "north, south, joined",
+    [
+        ([1, 2], [1.5], [1.0, 2.0, 1.5]),
+        ([None, None], ["a"], [None, None, "a"]),
+        ([7, 8], ["007"], "at 'south' it holds string, and before that int64"),
+        ([True], [2], "at 'south' it holds int64, and before that bool"),
+    ],
+)
+def test_tables_of_clients_are_joined_without_changing_a_value(
+    north: list[Any], south: list[Any], joined: Any
+):
+    own = {"north": north, "south": south}
+    tables = {name: arrow.as_table(pa.table({"x": values})) for name, values in own.items()}
+    if isinstance(joined, str):
+        with pytest.raises(ValueError, match=joined):
+            arrow.joined_tables(tables, "client")
+        return
+    found = arrow.joined_tables(tables, "client").source
+    assert found["x"].to_pylist() == joined
+    assert found["client"].to_pylist() == ["north"] * len(north) + ["south"] * len(south)
+    tables["south"] = arrow.as_table(pa.table({"z": south}))
+    with pytest.raises(ValueError, match="only one of 'north' and 'south' has 'x', 'z'"):
+        arrow.joined_tables(tables, "client")
+
+
 @pytest.mark.parametrize(
     "change, words",
     [
@@ -155,6 +190,13 @@ def test_folders_without_tables_and_damaged_files_are_refused(tmp_path: Path):
         Federation.from_frame(tmp_path, **ROLES)
     with pytest.raises(ValueError, match="read other files first"):
         Federation.from_frame("people.csv", **ROLES)
+
+
+@pytest.mark.parametrize("table", [lambda frame: frame, pa.Table.from_pandas])
+def test_a_column_of_lists_is_named(table: Any):
+    frame = people().assign(scans=[[1, 2]] * ROWS)
+    with pytest.raises(ValueError, match=r"Column 'scans' must hold numbers or words"):
+        table_source(arrow.as_table(table(frame)), client="site", label="ill")
 
 
 def test_identifiers_and_quantities_are_refused_as_in_other_tables(tmp_path: Path):

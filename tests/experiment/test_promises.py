@@ -9,6 +9,7 @@ import pytest
 
 import evenly
 from evenly.algorithms import algorithm
+from evenly.cli.result_commands import Format, _latex, _rows
 from evenly.datasets import DATASETS
 from evenly.experiment.promises import BINS, histogram_figures, histogram_of, said, withholds
 from evenly.privacy.accounting import Releases, epsilon_of
@@ -41,6 +42,12 @@ def test_shared_files_hold_no_figure_without_noise(folder):
     for section in ("results", "clients", "groups", "data", "rounds"):
         assert f'id="{section}"' not in page
     assert "withheld" in page
+
+
+def test_no_export_holds_a_figure_without_noise(folder):
+    assert b"worst10" not in _rows(folder[0], Format.csv)
+    with pytest.raises(ValueError, match=r"without noise are not exported\. --format csv"):
+        _latex(folder[0], "worst10")
 
 
 def test_exact_figures_stay_with_whoever_trained(folder):

@@ -17,6 +17,7 @@ from flwr.app import (
     MetricRecord,
     RecordDict,
 )
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -48,6 +49,8 @@ class OneProcess(Grid):
         # stamped with it.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
         self.asked: list[tuple[str, int]] = []
+        self.keys: dict[int, bytes] = {}  # as SuperNodes are registered
+        self.names: dict[int, str] = {}
         self._numbers = itertools.count()
         self._sent: dict[str, Message] = {}
 
@@ -66,6 +69,14 @@ class OneProcess(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self.nodes)
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [
+            NodeInfo(
+                node_id=node, public_key=self.keys.get(node, b""), name=self.names.get(node, "")
+            )
+            for node in self.get_node_ids()
+        ]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         told = list(messages)

@@ -27,7 +27,7 @@ def deployed(
     # The apps read the modules of these tests.
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {"PYTHONPATH": path, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-    with _warm(folder, env) as bin, Loopback(folder, env={**env, "PATH": bin}) as loopback:
+    with warm(folder, env) as bin, Loopback(folder, env={**env, "PATH": bin}) as loopback:
         configs = {
             f"client-{k}": {"partition-id": k, "num-partitions": clients, **(told or {}).get(k, {})}
             for k in range(clients)
@@ -37,7 +37,7 @@ def deployed(
 
 
 @contextmanager
-def _warm(folder: Path, env: Mapping[str, str]) -> Iterator[str]:
+def warm(folder: Path, env: Mapping[str, str]) -> Iterator[str]:
     """A process whose copies are the ClientApps (see tests/flower/warm.py); the PATH that leads to
     it.
     """

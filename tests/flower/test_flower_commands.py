@@ -331,7 +331,7 @@ def test_an_audit_over_tls_equals_that_of_all_rows_together(folder: Path):
     from evenly.datasets.load import read_table
     from evenly.flower.app import client_of_table, read_schema
 
-    frame = pd.concat([pd.read_csv("table.csv")] * 20, ignore_index=True)
+    frame = pd.concat([pd.read_csv("table.csv")] * 200, ignore_index=True)
     draw = np.random.default_rng(1)
     frame["s"] = draw.random(len(frame)).round(4)
     frame["p"] = np.where(frame["s"] > 0.4, "yes", "no")
@@ -355,15 +355,20 @@ def test_an_audit_over_tls_equals_that_of_all_rows_together(folder: Path):
                     "sex": [schema.groups[g] for g in client.test.group],
                     "y": [schema.labels[y] for y in client.test.y],
                     "p": [schema.labels[y] for y in client.decisions.outcome],
+                    "s": client.decisions.score,
                 }
             )
         )
-    columns = {"client": "site", "label": "y", "prediction": "p", "sensitive": "sex"}
-    pooled = library.audit(pd.concat(rows), **columns, favourable="yes")
+    pooled = library.audit(
+        pd.concat(rows), client="site", label="y", prediction="p", score="s", sensitive="sex",
+        favourable="yes",
+    )  # fmt: skip
     found = pd.read_csv(folder / "out" / "audit.csv").set_index(["level", "name", "metric"])
-    for figure in pooled.figures:
+    exact = (figure for figure in pooled.figures if figure.metric not in ("auc", "ece", "bias"))
+    for figure in exact:
         name = "ward" if figure.level == "model" else figure.name
         own = found.loc[(figure.level, name, figure.metric)]
         assert own["value"] == pytest.approx(figure.value, rel=1e-12), figure
-    assert found.loc[("model", "ward", "auc"), "value"] > 0
+    auc = found.loc[("model", "ward", "auc")]
+    assert auc["low"] <= pooled.whole["auc"].value <= auc["high"]
     assert not processes_of(folder)

@@ -19,7 +19,7 @@ from evenly.flower.clients.jax import app
 from evenly.flower.joining import admit, come_back, roll_from, roll_notes
 from evenly.flower.recorder import Recorder
 from evenly.flower.replies import CensusReply
-from evenly.flower.roster import Roll, roll_of, unknown_clients
+from evenly.flower.roster import Roll, roll_of, unknown_clients, with_registered
 from evenly.simulate.schedule import CohortDraws
 from evenly.types import Seeds, Trace
 from tests.flower.grids import OneProcess, reply, settings
@@ -176,7 +176,7 @@ def _flat(tree: Any) -> list[Any]:
 @pytest.mark.parametrize("text", ["fairfed", "afl(form=local)"])
 def test_a_node_that_is_restarted_forgets_nothing(text: str):
     """The server keeps what the method lets a client keep. It does not matter that a node loses
-    its own state, nor that it comes back with another id, because clients say their number.
+    its own state, nor that its key is registered again and it comes back with another id.
     """
     honest = app(small(4), task_of(text))
     expected, trace = run(made(text), Arriving(honest), text)
@@ -190,6 +190,7 @@ def test_a_node_that_is_restarted_forgets_nothing(text: str):
     lost.answer = forgetting
     other = Arriving(honest, (*NODES, 99), leaves={NODES[1]: 2}, arrives={99: 2})
     other.contexts[99].node_config["partition-id"] = 1
+    other.keys = {NODES[1]: b"own", 99: b"own"}
     for grid in (lost, other):
         server = made(text)
         found, again = run(server, grid, text)
@@ -318,17 +319,29 @@ def test_nodes_that_were_left_out_at_the_start_are_not_asked_again():
     assert server.history.setting.roll.nodes == (NODES[0], *NODES[2:])
 
 
-def test_who_says_the_number_of_a_node_that_is_gone_takes_its_place():
-    """As long as the other node is connected, the number is taken."""
-    server, grid = joined(introducing(client=1), rounds=6, leaves={NODES[1]: 4})
-    roll = server.history.setting.roll
-    assert (roll.nodes, roll.numbers) == ((NODES[0], LATE, NODES[2]), (0, 1, 2))
-    assert roll.census.examples.tolist() == [SIZES[0], SIZES[3], SIZES[2]]
-    asked = [node for kind, node in grid.asked if kind == wire.CENSUS]
-    assert asked == [*NODES, LATE]  # again, once the number was free
-    weights = server.history.recorder.trace().weights
-    np.testing.assert_allclose(weights[3], np.array([10, 40, 20]) / 70, rtol=1e-5)
-    np.testing.assert_allclose(weights[5], np.array([10, 5, 20]) / 35, rtol=1e-5)
+def test_nobody_takes_the_number_of_a_node_that_is_gone():
+    server, grid = joined(introducing(client=1), rounds=6, leaves={NODES[1]: 1})
+    assert server.history.setting.roll.nodes == NODES[:3]
+    assert [node for kind, node in grid.asked if kind == wire.CENSUS] == [*NODES]
+    (one,) = [one for one in server.history.recorder.left_out if one.phase == "joining"]
+    assert (one.node, one.round) == (LATE, 3)
+    assert "keeps its node until the run ends" in one.reason
+
+
+def test_a_registered_key_has_its_number_and_its_name_for_ever():
+    before = roll_of([told(10, 0, key="a"), told(20, 1, key="b")])
+    notes = json.loads(json.dumps(roll_notes(before)))
+    now = roll_of([told(30, 0, key="a"), told(40, 1, key="stolen"), told(50, 2)])
+    admission = come_back(
+        roll_from(before.nodes, notes), now, label="fairfed", keeps=True, groups=0
+    )
+    assert admission.roll.nodes == (30, 20, 50)
+    assert ["whose registered key is another" in one.reason for one in admission.left_out] == [True]
+    grid = Arriving(introducing())
+    grid.keys, grid.names = {NODES[0]: b"own"}, {NODES[0]: "north"}
+    named, other = with_registered(grid, [told(NODES[0], name="claimed"), told(NODES[1])])
+    assert (named.name, bool(named.key)) == ("north", True)
+    assert (other.name, other.key) == (None, "")
 
 
 def test_cohorts_are_drawn_from_all_clients_as_soon_as_they_are_there():

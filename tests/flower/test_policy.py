@@ -1,5 +1,7 @@
 """Policies of sites: what a file may say, and what a bad one does."""
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,10 @@ BAD = {
     'methods = ["fedavg"]\nsplits = ["tset"]': "entry of splits 'tset'",
     'methods = ["fairfed"]\nsignals = ["loss"]': "needs the signals table",
     'methods = ["fedavg(batch_size=1)"]': "batches of 1 rows, and least_batch is 5",
-    'methods = ["fedavg"]\nepsilon = 8.0': "noise and epsilon need row-level",
+    'methods = ["fedavg"]\nepsilon = 8.0': "fedavg sends exact numbers",
+    'methods = ["fedavg"]\nnoise = 0.0': "noise must be above 0",
+    'methods = ["fedavg+dp(unit=row, epsilon=8)"]': "leaves the noise to the server",
+    'methods = ["fedavg+dp(unit=row, noise_multiplier=1)"]\nnoise = 2.0': "adds noise of 1",
 }
 
 
@@ -102,6 +107,30 @@ def test_the_log_grows_only_and_tells_when_it_was_changed(tmp_path: Path):
         path.write_text("".join(changed))
         with pytest.raises(EgressError, match="changed or is damaged"):
             read_egress(path)
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, write = tmp_path / "egress.jsonl", os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        monkeypatch.setattr(os, "write", no_space)
+        return write(descriptor, data[:20])
+
+    def no_space(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with EgressLog(path).locked() as log:
+        log.append(entry(1))
+        monkeypatch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            log.append(entry(2))
+    monkeypatch.undo()
+    with EgressLog(path).locked() as log:
+        log.append(entry(2))
+    assert read_egress(path) == [entry(1), entry(2)]
+    path.write_bytes(path.read_bytes() + b"\xff\n")
+    with pytest.raises(EgressError, match="line 3: the log was changed or is damaged"):
+        read_egress(path)
 
 
 def message(kind: str = "train") -> Message:

@@ -13,6 +13,8 @@ from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients import ledger as ledgers
+from evenly.flower.clients import private
+from evenly.flower.clients.egress import read_egress
 from evenly.flower.clients.jax import app
 from evenly.flower.clients.ledger import RowLedger, SpentError
 from evenly.flower.clients.private import whole_counts
@@ -130,6 +132,42 @@ def test_a_client_with_a_ledger_sends_nothing_exact(kind: str, task: Softmax, ro
         room.ask(5, kind, first_model(task), config("q-fedavg(q=1)", 1, 5))
 
 
+def test_a_method_with_one_model_chooses_among_no_others(task: Softmax, room: Room) -> None:
+    """The answer would say, without noise, which of two models fits the client's rows best."""
+    two = wire.record_of_models([task.init(jax.random.key(seed)) for seed in (0, 1)])
+    one = first_model(task)
+    for arrays, more in ((two, {}), (one, {wire.OFFERED: two})):
+        told = config(f"fedavg+dp(unit=row, {LOUD})", 1, 5)
+        with pytest.raises(Exception, match=r"several models, but fedavg.* has one"):
+            room.ask(5, "train", arrays, told, **more)
+    assert ledger_of(room, 5).epsilon() == 0
+
+
+def test_a_policy_bounds_noise_and_epsilon(task: Softmax, room: Room, tmp_path: Path) -> None:
+    method = "fedavg+full+dp(unit=row, epsilon=8, rate=0.25)"
+    path = tmp_path / "policy.toml"
+    path.write_text(f'methods = ["{method}"]\nnoise = 0.5\nepsilon = 6.0')
+    room.contexts[5].node_config["policy"] = str(path)
+    built = notation_of(calibrated(algorithm(method), 3))
+    for t, noise in enumerate((0.0, 0.4), 1):
+        weak = notation_of(algorithm(f"{method[:-1]}, noise_multiplier={noise}, signal_noise=9)"))
+        with pytest.raises(AssertionError):
+            room.ask(5, "train", first_model(task), config(weak, t, 5))
+    asked = [config("fedavg", 3, 5), *(config(built, t, 5) for t in (4, 5))]
+    for one, answered in zip(asked, (False, True, False), strict=True):
+        if answered:
+            assert wire.ARRAYS in room.ask(5, "train", first_model(task), one)
+        else:
+            with pytest.raises(AssertionError):
+                room.ask(5, "train", first_model(task), one)
+    words = [one.words for one in read_egress(tmp_path / "egress.jsonl")]
+    assert "noise multiplier of 0;" in words[0]
+    assert "noise multiplier of 0.4" in words[1]
+    assert "agreed to" in words[2]
+    assert words[3] == ""
+    assert "of 6 at delta" in words[4]
+
+
 def test_the_census_is_noised_once_and_adds_up(tiny: Federation, room: Room) -> None:
     with pytest.raises(Exception, match="did not name its method"):
         room.ask(5, "query.census", config={})
@@ -140,6 +178,65 @@ def test_the_census_is_noised_once_and_adds_up(tiny: Federation, room: Room) -> 
     assert cells.sum() == one[wire.EXAMPLES] == tiny.train.counts[5]
     assert not np.array_equal(cells, tiny.census().cells[5])
     np.testing.assert_array_equal(cells, wire.get(two, wire.CELLS))
+
+
+def ledger_of(room: Room, client: int) -> RowLedger:
+    return RowLedger(Path(str(room.contexts[client].node_config["ledger"])), row_epsilon)
+
+
+def test_counts_have_one_draw_whatever_number_a_server_gives_a_client(
+    task: Softmax, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise two deployments, or one server that asks again, would average the noise away."""
+    drawn, exact = [], private.row_counts
+    monkeypatch.setattr(
+        private, "row_counts", lambda *args: drawn.append(exact(*args)) or exact(*args)
+    )
+    notation = f"fedavg+reweigh+dp(unit=row, {LOUD})"
+    room.ask(5, "query.census", config={wire.METHOD: notation})
+    for number in (5, 7):
+        room.ask(5, "train", first_model(task), config(notation, 1, number))
+    assert len(drawn) == 3
+    for counts in drawn[1:]:
+        np.testing.assert_array_equal(counts, drawn[0])
+
+
+def test_every_draw_of_counts_is_counted(task: Softmax, room: Room) -> None:
+    """Counts by group and label, and the number of unprivileged rows, have noise of their own."""
+    notation = f"fedcvg+reweigh+dp(unit=row, {LOUD})"
+    room.ask(5, "query.census", config={wire.METHOD: notation})
+    room.ask(5, "train", first_model(task), config(notation, 1, 5))
+    expected = run_epsilon(algorithm(notation), 1)
+    assert ledger_of(room, 5).epsilon() == pytest.approx(expected, abs=1e-6)
+    told = config(notation, 1, 7)
+    replies = [room.ask(5, "query.measure", first_model(task), told) for _ in range(2)]
+    again, same = (reply[wire.METRICS][wire.UNPRIVILEGED] for reply in replies)
+    assert again == same
+    assert ledger_of(room, 5).epsilon() > expected + 1e-3, "another number is another draw"
+
+
+def test_an_answer_that_reveals_more_than_before_is_another_release(
+    task: Softmax, room: Room
+) -> None:
+    """A round without a measurement is asked again after another method took the kept signals."""
+    notation, other = (f"{name}+dp(unit=row, {LOUD})" for name in ("q-fedavg(q=1)", "term"))
+    for t in (1, 2):  # signals are measured in round 1 and kept in round 2
+        room.ask(5, "train", first_model(task), config(notation, t, 5))
+    room.ask(5, "query.measure", first_model(task), config(other, 1, 5))
+    before = ledger_of(room, 5).epsilon()
+    room.ask(5, "train", first_model(task), config(notation, 2, 5))
+    assert ledger_of(room, 5).epsilon() > before + 1e-3
+
+
+def test_a_census_is_part_of_the_budget(tiny: Federation, task: Softmax, room: Room) -> None:
+    """A client that answered the census takes part until the last round."""
+    method = algorithm("fairfed+full+dp(unit=row, epsilon=8, rate=0.25)")
+    notation = notation_of(calibrated(method, 2, census=True))
+    room.ask(5, "query.census", config={wire.METHOD: notation})
+    told: dict[str, Any] = {}
+    for t in (1, 2):
+        room.ask(5, "train", first_model(task), config(notation, t, 5, **told))
+    assert 7.9 < ledger_of(room, 5).epsilon() <= 8
 
 
 def test_training_rows_are_not_evaluated(task: Softmax, room: Room) -> None:

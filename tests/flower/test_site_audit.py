@@ -13,7 +13,7 @@ from evenly.flower.clients.jax import app
 from evenly.flower.clients.rows import ClientData, Decisions, client_of
 from evenly.metrics.score_cells import CellCounts, cells_of_counts, counts_of_cells, score_cells
 from evenly.models import Softmax
-from evenly.saving import Model
+from evenly.saved_models import Model
 from tests.flower.grids import OneProcess
 
 CLIENTS, ROWS = 4, 30_000

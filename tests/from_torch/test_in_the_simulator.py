@@ -112,7 +112,7 @@ def test_a_comparison_resumes_and_gives_the_weights_back(
 
 
 def test_another_loss_or_weight_is_another_model(plain: Any):
-    from evenly.experiment.objects import stored_model
+    from evenly.experiment.python_objects import stored_model
 
     task, module = plain
     again = evenly.from_torch(module, torch.zeros(2, 1, 6, 6))

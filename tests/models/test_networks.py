@@ -28,7 +28,7 @@ from evenly.models import (
 from evenly.models.layers import MOST_ROWS
 from evenly.parts.work import batch_loss
 from evenly.records import replace
-from evenly.saving import Model
+from evenly.saved_models import Model
 from evenly.simulate import simulate
 from evenly.types import Task
 from tests.models.networks import CLASSES, SMALL, examples, federation, shard

@@ -1,8 +1,16 @@
 """What the trials of a search spend together."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from evenly.algorithms import algorithm
+from evenly.api.search import TuningResults
+from evenly.experiment import tuning as tunings
+from evenly.experiment.search_trials import TrialDatabase
+from evenly.experiment.tuning import Tuning, _chosen_among, spent_by_search, withholds_trials
+from evenly.experiment.tuning_space import plan_tuning
 from evenly.privacy.accounting import Releases, epsilon_of, joint
 from evenly.privacy.search_account import spent
 from evenly.report.tuning_page import render_tuning
@@ -69,6 +77,46 @@ def _census(clients: int):
     from evenly.privacy.claims import _of
 
     return _of(clients)
+
+
+def made_up(trials: int, *, rate: float = 0.0) -> Tuning:
+    """A search whose folder has four trials, as if this many had been asked for; `rate` is the
+    learning rate that has the best figures.
+    """
+    text = "fedavg(weights=equal, learning_rate=[0.1, 0.2, 0.3, 0.4])+full+dp(noise_multiplier=20)"
+    plan, _ = plan_tuning(text, {"name": "synthetic-census"}, rounds=2, baseline="fedavg", batch=2)
+    study, value = TrialDatabase(plan, None), lambda one: [float(one == rate)] * 3
+    study.add_baseline({"variance": [0.5] * 3, "average": [1.0] * 3})
+    for one in (0.1, 0.2, 0.3, 0.4):
+        figures = {"variance": [1 - v for v in value(one)], "average": [1.0] * 3}
+        study.add({"learning_rate": one}, figures)
+    final: Any = SimpleNamespace(everyone=SimpleNamespace(clients=1000), privacy={})
+    return _chosen_among(plan, study, trials, lambda _: final)
+
+
+def test_trials_of_a_longer_search_stay_in_the_account(monkeypatch: pytest.MonkeyPatch):
+    counted: list[Any] = []
+    monkeypatch.setattr(tunings, "spent", lambda methods, **more: counted.append((methods, more)))
+    for trials in (4, 1):
+        spent_by_search(made_up(trials))
+    (all_of_them, more), (again, same) = counted
+    assert [one.label for one in again] == [one.label for one in all_of_them]
+    assert len(again) == 5
+    assert same == more
+
+
+def test_figures_of_private_trials_are_withheld_if_a_method_without_privacy_is_chosen():
+    assert made_up(4).chosen.label == "fedavg"
+    assert withholds_trials(made_up(4))
+
+
+def test_the_results_of_a_private_choice_need_no_data(monkeypatch: pytest.MonkeyPatch):
+    """The data of a search may be a table in memory, which no folder holds."""
+    monkeypatch.setattr("evenly.experiment.tuning_space.load", None)
+    found = TuningResults(made_up(4, rate=0.2))
+    plan = found.results._plan
+    assert plan is not None
+    assert found.best in plan.methods
 
 
 @pytest.mark.slow

@@ -44,6 +44,8 @@ from evenly.experiment.promises import said
 from evenly.experiment.study import StudyPlan, execute_study, method_rows
 from evenly.models import check_task
 from evenly.papers.thesis import study_rows
+from evenly.privacy.claims import CLIENT
+from evenly.records import require
 
 Bar = Callable[[str], AbstractContextManager[Progress | None]]
 Announce = Callable[[Mapping[str, Plan], Path, SeedSetting], None]
@@ -182,8 +184,15 @@ def run_study(
     plan: StudyPlan, about: RunRecord, folder: Path, options: ExecutionSettings
 ) -> StudyResults:
     """Execute a study into a folder: its runs go to cells/, and study.csv has its own columns."""
-    for cell in plan.cells.values():
-        cell.variants()  # mistakes are reported before anything is written
+    for cell in plan.cells.values():  # mistakes are reported before anything is written
+        for variant in cell.variants():
+            privacy = variant.members[0].privacy
+            require(
+                privacy is None or privacy.unit != CLIENT or privacy.publish,
+                f"{variant.label}: a study shows figures of all methods without noise, which"
+                " +dp(unit=client) withholds. Compare the method on one partition instead, or add"
+                " publish=true and claim nothing.",
+            )
     task = f"{plan.name}: {len(method_rows(plan))} methods on {len(plan.cells)} partitions"
     with options.working(folder):
         first_plan = next(iter(plan.cells.values()))

@@ -35,7 +35,7 @@ from evenly.report.values import (
     spread_words,
     wilson,
 )
-from evenly.saving import Model
+from evenly.saved_models import Model
 from evenly.types import Task, Trace
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ class TuningResults:
     def results(self) -> Results:
         tuning = self.tuning
         folder = self.folder and self.folder / CHOSEN
-        plan = tuning.plan.final(tuning.choice.chosen)
+        plan = tuning.plan.final(tuning.choice.chosen, tuning.final.privacy)
         return Results(tuning.final, plan=plan, folder=folder)
 
     def table(self) -> "pd.DataFrame":

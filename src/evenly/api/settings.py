@@ -11,7 +11,8 @@ from evenly.data.arrow import as_table, is_frame
 from evenly.data.examples import ExampleRoles, is_dataset, table_of
 from evenly.data.federation import Federation
 from evenly.datasets.load import SPLIT_ANEW, is_table, table_source
-from evenly.experiment.objects import (
+from evenly.experiment.plan import Plan, seeds_of
+from evenly.experiment.python_objects import (
     REFERENCE,
     PlanObjects,
     reference_of,
@@ -19,7 +20,6 @@ from evenly.experiment.objects import (
     stored_method,
     stored_model,
 )
-from evenly.experiment.plan import Plan, seeds_of
 from evenly.notation import parse_one, unknown
 from evenly.outside import shortened
 from evenly.plugins import load_files

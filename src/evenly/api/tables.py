@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from evenly.experiment.paper import PaperLine
 from evenly.notation import unknown
+from evenly.records import require
 from evenly.report.paired_section import compare_all
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def paired_table(
     """See `Results.differences`."""
     import pandas as pd
 
+    require(bool(metrics), "At least one metric is needed, got none, such as 'worst10'.")
     present = set.intersection(*(set(own) for own in methods.values()))
     for name in metrics:
         if name not in present:

@@ -9,7 +9,7 @@ from evenly.experiment.folder import slug
 from evenly.experiment.plan import Plan
 from evenly.models import TASKS
 from evenly.records import require
-from evenly.saving import Model, load, models_of
+from evenly.saved_models import Model, load, models_of
 from evenly.types import Seeds, Task
 
 MOST_MODELS = 1_000  # of one method and seed

@@ -21,7 +21,7 @@ from evenly.cli.privacy_command import privacy
 from evenly.cli.result_commands import diff, export, report, watch
 from evenly.cli.terminal import Commands
 from evenly.cli.tuning_command import tune
-from evenly.compilation import set_flags
+from evenly.xla_flags import set_flags
 
 app = Commands(
     "Fair federated learning: train one model that works for every client, and see whom it fails."

@@ -170,10 +170,18 @@ def export(
 
 def _latex(folder: Path, metrics: str) -> bytes:
     from evenly.api.results import Results
+    from evenly.experiment.promises import withholds
     from evenly.experiment.reopen import open_results
 
     names = [name.strip() for name in metrics.split(",") if name.strip()]
-    return Results(open_results(folder)).latex(names).encode()
+    comparison = open_results(folder)
+    if withholds(comparison.privacy):
+        raise ValueError(
+            "A method of this comparison is private for clients, so that figures without noise are"
+            " not exported. --format csv has what it promises; whoever trained has the figures in"
+            " Python (evenly.Results)."
+        )
+    return Results(comparison).latex(names).encode()
 
 
 def _rows(folder: Path, form: Format) -> bytes:

@@ -91,14 +91,28 @@ class ColumnTable:
 
     def digest(self) -> str:
         """The hash of names, types and values of all columns, however they are cut into chunks."""
-        from pandas import Series
-        from pandas.core.util.hashing import hash_pandas_object
-
         digest = hashlib.sha256(repr([(f.name, str(f.type)) for f in self.source.schema]).encode())
         for name in self.columns:
-            hashed = hash_pandas_object(Series(self[name]), index=False)
-            digest.update(hashed.to_numpy().tobytes())
+            digest.update(hashed(name, self[name]).tobytes())
         return digest.hexdigest()
+
+
+def hashed(name: Any, values: Any) -> np.ndarray:
+    """A hash for each row of a column.
+
+    Raises:
+        ValueError: If rows hold lists or other objects.
+    """
+    from pandas import Series
+    from pandas.core.util.hashing import hash_pandas_object
+
+    try:
+        return hash_pandas_object(Series(values), index=False).to_numpy()
+    except TypeError as error:
+        raise ValueError(
+            f"Column {name!r} must hold numbers or words, but some rows hold something else"
+            f" ({error}). Unpack it, or remove it from the table."
+        ) from None
 
 
 class Reading:
@@ -174,14 +188,47 @@ def as_table(data: Any) -> Any:
 
 
 def joined_tables(tables: Mapping[str, ColumnTable], column: str) -> ColumnTable:
-    """Tables one after another, with a column that holds the name of each."""
+    """Tables one after another, with a column that holds the name of each.
+
+    Raises:
+        ValueError: If the tables differ in their columns, or in what these hold.
+    """
     import pyarrow as pa
 
-    parts = [table.source for table in tables.values()]
-    every = pa.concat_tables([part.cast(parts[0].schema) for part in parts])
+    schema = _common_schema(tables)
+    parts = [table.source.select(schema.names).cast(schema) for table in tables.values()]
+    every = pa.concat_tables(parts)
     owner = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
     names = pa.DictionaryArray.from_arrays(owner, list(tables))
     return ColumnTable(every.append_column(column, names), len(every), on_disk=False)
+
+
+def _common_schema(tables: Mapping[str, ColumnTable]) -> Any:
+    """The columns of all tables, with types that hold the numbers of each. Text is never read as
+    numbers: 007 and 7 may be two people.
+    """
+    import pyarrow as pa
+
+    (first, table), *others = tables.items()
+    fields = {field.name: pa.field(field.name, field.type) for field in table.source.schema}
+    for name, other in others:
+        differing = fields.keys() ^ set(other.columns)
+        require(
+            not differing,
+            "The data of all clients must have the same columns, but only one of"
+            f" {first!r} and {name!r} has {', '.join(map(repr, sorted(differing)))}.",
+        )
+        for field in other.source.schema:
+            known = fields[field.name]
+            try:
+                pair = [pa.schema([known]), pa.schema([pa.field(field.name, field.type)])]
+                fields[field.name] = pa.unify_schemas(pair, promote_options="permissive").field(0)
+            except pa.ArrowException:
+                raise ValueError(
+                    f"Column {field.name!r} must hold the same at all clients, but at {name!r} it"
+                    f" holds {field.type}, and before that {known.type}. Convert it first."
+                ) from None
+    return pa.schema(list(fields.values()))
 
 
 def is_frame(data: Any) -> bool:
@@ -282,7 +329,10 @@ def _refuse_other_columns(fragment: Any, schema: Any) -> None:
     """Raise if a file lacks a column, has another one, or has one of another type: Arrow would fill
     it with missing values or leave it out.
     """
+    import pyarrow.dataset as ds
+
     own = {field.name: field.type for field in fragment.physical_schema}
+    folders = ds.get_partition_keys(fragment.partition_expression)
     file = Path(fragment.path).name
     require(
         len(own) == len(fragment.physical_schema.names),
@@ -290,7 +340,7 @@ def _refuse_other_columns(fragment: Any, schema: Any) -> None:
     )
     for field in schema:
         kind = own.pop(field.name, None)
-        in_path = kind is None and f"{field.name}=" in fragment.path
+        in_path = kind is None and field.name in folders
         require(
             in_path or kind == field.type,
             f"All files must have the same columns, but {file} has {field.name!r}"

@@ -1,5 +1,5 @@
-"""Data sets, one module per family. `DATASETS` has a card for each, by name. Only this package uses
-the network.
+"""Data sets, one module per family. `DATASETS` has a card for each, by name; a new module is added
+there. Only this package uses the network.
 
 >>> DATASETS["synthetic"].load(clients=5).clients
 5

@@ -1,5 +1,5 @@
 """Load the federation that a plan describes: a data set or the user's own table. Data that do not
-fit into memory are refused early.
+fit into memory are refused early. Data sets are registered in `evenly.datasets`.
 """
 
 import csv
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from evenly.data.arrow import ColumnTable, digest_of_folder, parquet_files, parquet_table
+from evenly.data.arrow import ColumnTable, digest_of_folder, hashed, parquet_files, parquet_table
 from evenly.data.columns import ColumnChoice
 from evenly.data.encoding import whole_words
 from evenly.data.examples import split_anew
@@ -222,7 +222,13 @@ def table_digest(frame: Any) -> str:
 
     columns = [(str(name), str(kind)) for name, kind in frame.dtypes.items()]
     digest = hashlib.sha256(repr(columns).encode())
-    digest.update(hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    try:
+        rows = hash_pandas_object(frame, index=False)
+    except TypeError:
+        for place, name in enumerate(frame.columns):
+            hashed(name, frame.iloc[:, place])  # names the column
+        raise
+    digest.update(rows.to_numpy().tobytes())
     return digest.hexdigest()
 
 

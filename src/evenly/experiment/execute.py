@@ -30,7 +30,6 @@ from evenly.datasets.load import ASSUMED, load
 from evenly.experiment.client_sizes import sampling_facts
 from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.folder import Store, folder_lock, sweep, training_timer, versions
-from evenly.experiment.objects import write_federation
 from evenly.experiment.observe import Followers, Log
 from evenly.experiment.plan import (
     ALL_MODELS,
@@ -41,12 +40,13 @@ from evenly.experiment.plan import (
     read_fields,
     write_grouping,
 )
+from evenly.experiment.python_objects import write_federation
 from evenly.notation import parse_one, unknown
 from evenly.outside import check_kinds, kinds_of
 from evenly.plugins import load_planned
 from evenly.randomness import generator
 from evenly.records import replace
-from evenly.saving import Model, models_of
+from evenly.saved_models import Model, models_of
 from evenly.simulate import Advance, SeedBatch, advance, simulate, worth_batching, worth_streaming
 from evenly.simulate.choosing import fit_to_data
 from evenly.simulate.run import Progress, refuse_without_validation

@@ -1,5 +1,5 @@
 """A folder of results: stored runs, tables, the lock, and the run record. All files are written
-atomically.
+atomically. The columns of results.csv are those of `evenly.experiment.comparison.tidy_rows`.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from evenly.experiment.plan import NewerError, read_fields, write_fields
 from evenly.experiment.promises import shared_rows
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of
-from evenly.saving import Model, save
+from evenly.saved_models import Model, save
 from evenly.simulate.program_cache import compile_seconds
 from evenly.types import Task, Trace
 from evenly.writing import csv_cell, write_whole

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evenly.algorithms import Variant, build_part, variants
-from evenly.experiment.objects import NO_OBJECTS, PlanObjects, import_objects, variant_of
+from evenly.experiment.python_objects import NO_OBJECTS, PlanObjects, import_objects, variant_of
 from evenly.models import MODELS, NETWORKS
 from evenly.notation import parse_list, parse_one, unknown
 from evenly.outside import check_kinds, fits, kinds_of, plain_json, shortened

@@ -30,8 +30,8 @@ from evenly.experiment.deployment import (
 )
 from evenly.experiment.execute import SeedSetting, choose_model, execute, setting_of
 from evenly.experiment.folder import CHOSEN, RunRecord, Store, read_record, slug, with_record
-from evenly.experiment.objects import read_federation
 from evenly.experiment.plan import NewerError, Plan, programs, read_fields
+from evenly.experiment.python_objects import read_federation
 from evenly.experiment.study import Study, StudyPlan, execute_study
 from evenly.experiment.tuning_space import TuningPlan
 from evenly.plugins import refuse_unloaded
@@ -344,8 +344,8 @@ def read_search(folder: Path) -> TuningPlan | None:
     path = folder / "plan.json"
     if not path.exists():
         return None
-    text = path.read_text()
     try:
+        text = path.read_text()
         fields = read_fields(text)
     except ValueError:
         return None  # `read_plan` says what is wrong
@@ -353,14 +353,14 @@ def read_search(folder: Path) -> TuningPlan | None:
         return None
     if not (folder / CHOSEN / "results.csv").exists():
         raise ValueError(_search_words(folder))
-    shared = fields["shared"]
-    refuse_unloaded(shared.get("plugins", ()) if isinstance(shared, dict) else (), folder)
     try:
-        return TuningPlan.from_json(text)
+        plan = TuningPlan.from_json(text)
     except ValueError as error:
         raise ValueError(
             f"{str(path)!r} is damaged, so the settings of this search are unknown: {error}"
         ) from None
+    refuse_unloaded(plan.shared.plugins, folder)
+    return plan
 
 
 def open_results(folder: Path) -> Comparison:

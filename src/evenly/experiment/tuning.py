@@ -11,6 +11,7 @@ import io
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +39,9 @@ from evenly.experiment.search_trials import (
 )
 from evenly.experiment.tuning_space import TuningPlan, plan_tuning, source_of
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS
+from evenly.privacy.claims import CLIENT
 from evenly.privacy.search_account import spent
+from evenly.types import Algorithm
 from evenly.writing import csv_row, write_whole
 
 QFFL = "q-fedavg(q=[0.001, 0.01, 0.1, 1, 2, 5, 10, 15])"  # the values that q-FFL tries
@@ -56,6 +59,7 @@ class Tuning(NamedTuple):
     trials: list[Trial]
     choice: TuningChoice
     final: Comparison  # the baseline and what was chosen, trained with all rows
+    unused: tuple[Trial, ...] = ()  # trials that a longer search has trained in the same folder
 
     @property
     def chosen(self) -> Trial:
@@ -129,10 +133,23 @@ def search(
 
 
 def open_search(plan: TuningPlan, folder: Path) -> Tuning:
-    """The finished search in a folder. Nothing is trained."""
-    with open(folder / TABLE_FILE, newline="") as file:
-        number = sum(1 for _ in csv.DictReader(file)) - 1  # the first row is the baseline
-    study = TrialDatabase(plan, folder / STUDY)
+    """The finished search in a folder. Nothing is trained.
+
+    Raises:
+        ValueError: If the trials of the search are missing or damaged.
+    """
+    absent = [name for name in (TABLE_FILE, STUDY) if not (folder / name).is_file()]
+    number, study = -1, None
+    if not absent:
+        with suppress(UnicodeDecodeError, csv.Error), open(folder / TABLE_FILE, newline="") as file:
+            number = sum(1 for _ in csv.DictReader(file)) - 1  # the first row is the baseline
+        study = TrialDatabase(plan, folder / STUDY)
+    if study is None or study.baseline is None or not 0 < number <= len(study.trials()):
+        why = f"has no {' and no '.join(absent)}" if absent else f"has a damaged {TABLE_FILE}"
+        raise ValueError(
+            f"The search in {str(folder)!r} {why}. Run the command that started it again; trials"
+            f" in {STUDY} are not repeated."
+        )
     return _chosen_among(plan, study, number, lambda _: open_results(folder / CHOSEN))
 
 
@@ -143,22 +160,36 @@ def _chosen_among(
     final: Callable[[TuningChoice], Comparison],
 ) -> Tuning:
     """Choose among the first trials. `final` gives the results of the choice on all rows."""
-    baseline, finished = study.baseline, study.trials()[:trials]
+    baseline, every = study.baseline, study.trials()
     assert baseline is not None
+    finished, unused = every[:trials], tuple(every[trials:])
     means = {trial.label: trial.means for trial in (baseline, *finished)}
     choice = choose(
         means, plan.baseline, objectives=plan.objectives, keep=plan.keep, within=plan.within
     )
-    return Tuning(plan, baseline, finished, choice, final(choice))
+    return Tuning(plan, baseline, finished, choice, final(choice), unused)
+
+
+def _trained(tuning: Tuning) -> list[Algorithm]:
+    """The baseline and the methods of all trials that were ever trained."""
+    every = (tuning.baseline, *tuning.trials, *tuning.unused)
+    labels = list(dict.fromkeys(one.label for one in every))
+    return [one.members[0] for one in tuning.plan.trials_together(labels).variants()]
+
+
+def withholds_trials(tuning: Tuning) -> bool:
+    """Whether figures of trials without noise are left out of what is meant to be shared, even if a
+    method without privacy was chosen.
+    """
+    private = [one.privacy for one in _trained(tuning) if one.privacy]
+    return any(one.unit == CLIENT and not one.publish for one in private)
 
 
 def spent_by_search(tuning: Tuning) -> dict[str, Any] | None:
     """What the baseline and all trials reveal together (`privacy.search_account`); None if none of
     them is private. Training the choice again repeats its releases and spends nothing more.
     """
-    plan = tuning.plan
-    labels = list(dict.fromkeys([tuning.baseline.label, *(one.label for one in tuning.trials)]))
-    methods = [one.members[0] for one in plan.trials_together(labels).variants()]
+    plan, methods = tuning.plan, _trained(tuning)
     if not any(one.privacy for one in methods):
         return None
     return spent(
@@ -166,7 +197,7 @@ def spent_by_search(tuning: Tuning) -> dict[str, Any] | None:
         clients=tuning.final.everyone.clients,
         rounds=plan.shared.rounds,
         seeds=len(plan.shared.seeds),
-        together=plan.sampler == "grid" or len(tuning.trials) <= plan.batch,
+        together=plan.sampler == "grid" or len(tuning.trials) + len(tuning.unused) <= plan.batch,
     )
 
 

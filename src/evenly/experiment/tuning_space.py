@@ -20,6 +20,7 @@ from evenly.datasets.load import HIDE_TEST, is_table, load
 from evenly.experiment.plan import SCHEMA, Plan, read_fields, seeds_of
 from evenly.metrics import EVERY_METRIC
 from evenly.notation import Composition, Part, Value, parse, parse_list, parse_one, show, unknown
+from evenly.outside import check_kinds, kinds_of
 from evenly.parts.sampling import SAMPLINGS
 from evenly.parts.work import PREPARES
 from evenly.privacy import PRIVACIES
@@ -285,12 +286,14 @@ class TuningPlan:
             self.shared, methods=tuple(methods), data=data, evaluate_every=self.shared.rounds
         )
 
-    def final(self, chosen: str) -> Plan:
+    def final(self, chosen: str, privacy: Mapping[str, Any] | None = None) -> Plan:
         """The plan of the chosen method and the baseline, with all rows, and with what they
-        promise where they are private for clients.
+        promise where they are private for clients. `privacy` is that promise, where it is known.
         """
         shared = self.shared
         plan = dataclasses.replace(shared, methods=tuple(dict.fromkeys((self.baseline, chosen))))
+        if privacy is not None:
+            return dataclasses.replace(plan, privacy=dict(privacy))
         if not any(one.members[0].privacy for one in plan.variants()):
             return plan
         federation = load(shared.data, shared.seeds[0], shared.objects.data)
@@ -311,6 +314,7 @@ class TuningPlan:
         fields = read_fields(text)
         try:
             shared = Plan.from_json(json.dumps(fields.pop("shared")))
+            check_kinds(fields, kinds_of(TuningPlan))
             return TuningPlan(
                 **{**fields, "objectives": tuple(fields["objectives"])}, shared=shared
             )

@@ -419,7 +419,8 @@ class FairStrategy(Strategy):
             None,
         )
         self._everybody = False
-        self.algorithm = calibrated(self.algorithm, num_rounds)
+        census = self.options.introduce or roster.reads_census(self.algorithm)
+        self.algorithm = calibrated(self.algorithm, num_rounds, census=census)
         LOG.info("Starting %s:", self.algorithm.label)
         self.summary()
         with lock_folder(self._folder):

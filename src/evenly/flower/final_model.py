@@ -20,7 +20,7 @@ from evenly.models import TASKS
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds
 from evenly.parts.ranking import Supernetwork
-from evenly.saving import Model, save
+from evenly.saved_models import Model, save
 from evenly.types import Algorithm, Seeds, Task
 
 LOG = logging.getLogger("flwr")

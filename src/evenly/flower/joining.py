@@ -1,14 +1,15 @@
 """Clients that join a deployment after its start, and clients that come back to one.
 
 A client is recognised by the number that it says in the census or, where clients say none, by its
-node. Clients that take part already never change their number: who is new gets the next one. Rules
-do not begin anew. A new client has no memory yet, and starts from the public numbers of the round
-in which it first takes part.
+node. A number belongs to the node that said it first: during a run nobody else can take it, and
+after it nobody with another registered key, where Flower tells keys (`evenly.flower.versions`).
+Clients that take part already never change their number: who is new gets the next one. Rules do not
+begin anew. A new client has no memory yet, and starts from the public numbers of the round in which
+it first takes part.
 """
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,8 +56,15 @@ class Enrolment(NamedTuple):
     state: DeploymentState
     left_out: Sequence[Exclusion] = ()
     flagged: Sequence[Flag] = ()
-    # nodes whose number is taken, and the node that has it
-    waiting: Mapping[int, int] = MappingProxyType({})
+
+
+class Asking(NamedTuple):
+    """What questions before a round need."""
+
+    grid: Grid
+    number: int  # of the round
+    config: ConfigRecord
+    timeout: float
 
 
 class Admission(NamedTuple):
@@ -64,8 +72,6 @@ class Admission(NamedTuple):
 
     roll: Roll
     left_out: list[Exclusion]
-    # nodes whose number is taken, and the node that has it
-    waiting: Mapping[int, int] = MappingProxyType({})
 
 
 def census_questions(
@@ -96,18 +102,17 @@ def known_groups(rule: Rule) -> int:
 def welcome(
     setting: DeploymentSetting,
     current: DeploymentState,
-    grid: Grid,
     nodes: Sequence[int],
+    asking: Asking,
     *,
-    number: int,
-    config: ConfigRecord,
-    timeout: float,
+    held: frozenset[int],
 ) -> Enrolment:
-    """Add nodes that connected since the last round, before round `number`.
+    """Add nodes that connected since the last round. `held` are those that ever were in this run.
 
     Where the clients have a census, the new nodes are asked for theirs. Who sends none that fits
     those of before is left out with a reason.
     """
+    grid = asking.grid
     roll = setting.roll
     if not roll.has_census:
         admission = Admission(unknown_clients((*roll.nodes, *nodes)), [])
@@ -115,11 +120,11 @@ def welcome(
         most = setting.options.max_reply_bytes or metrics_bytes(None)
         replies = replies_to(
             grid,
-            census_questions(setting.options, nodes, config, algorithm=setting.algorithm),
-            timeout,
+            census_questions(setting.options, nodes, asking.config, algorithm=setting.algorithm),
+            asking.timeout,
         )
         told, silent = read_censuses(replies, nodes, most=most)
-        groups, held = known_groups(setting.algorithm.rule), frozenset(grid.get_node_ids())
+        told, groups = roster.with_registered(grid, told), known_groups(setting.algorithm.rule)
         admission = admit(roll, told, held=held, groups=groups)
         admission = admission._replace(left_out=[*silent, *admission.left_out])
     joined = Enrolment(setting, current)
@@ -129,8 +134,7 @@ def welcome(
         except ValueError as error:  # more clients than the method can serve
             more = [census_exclusion(node, f"cannot join: {error}") for node in nodes]
             admission = Admission(roll, more)
-    left_out = report_changes(roll, admission, joined.setting, number)
-    return joined._replace(left_out=left_out, waiting=admission.waiting)
+    return joined._replace(left_out=report_changes(roll, admission, joined.setting, asking.number))
 
 
 def report_changes(
@@ -164,27 +168,35 @@ def admit(
     """The roll with the clients that answered: who was a client before keeps its number, and others
     get the next ones.
 
-    The clients of before decide what all must agree on. A client's number is taken while the node
-    that said it before is one of `held`. `groups` are those that whole clients may belong to.
+    The clients of before decide what all must agree on. A number is taken if the node that said it
+    before has another registered key or, where keys are not known, is one of `held`. `groups` are
+    those that whole clients may belong to.
     """
     usable, left_out = consistent_censuses(answers, groups, answers_of(before))
     usable.sort(key=lambda answer: _key(before, answer))
     places = {key: k for k, key in enumerate(before.numbers or before.nodes)}
     now: dict[int, CensusReply] = {}
-    waiting: dict[int, int] = {}
     for answer in usable:
         place = places.setdefault(_key(before, answer), len(places))
-        holder = before.nodes[place] if place < before.clients else answer.node
-        if holder in held and holder != answer.node:
-            reason = (
-                f"says that it is client {answer.client}, as node {holder} does: each client needs"
-                " its own number"
-            )
+        reason = _taken(before, place, answer, held) if place < before.clients else ""
+        if reason:
             left_out.append(census_exclusion(answer.node, reason))
-            waiting[answer.node] = holder
         else:
             now[place] = answer
-    return Admission(_merge(before, now), left_out, waiting)
+    return Admission(_merge(before, now), left_out)
+
+
+def _taken(before: Roll, place: int, answer: CensusReply, held: frozenset[int]) -> str:
+    """Why a node cannot be the client at this place; "" if it can."""
+    holder, key = before.nodes[place], before.keys[place] if before.keys else ""
+    says = f"says that it is client {answer.client}, as node {holder} does"
+    if holder == answer.node:
+        return ""
+    if key and answer.key:
+        why = f"{says}, whose registered key is another: start it with the key of that client"
+        return "" if key == answer.key else f"{why}, or give it a number of its own"
+    why = f"{says}: each client needs its own number, and keeps its node until the run ends"
+    return why if holder in held else ""
 
 
 def _key(before: Roll, answer: CensusReply) -> int:
@@ -272,6 +284,7 @@ def roll_notes(roll: Roll) -> dict[str, Any]:
     census, group = roll.census, roll.client_group
     return {
         "numbers": list(roll.numbers),
+        "keys": list(roll.keys),
         "census": {
             "examples": census.examples.tolist(),
             "cells": census.cells.tolist(),
@@ -292,10 +305,11 @@ def roll_from(nodes: Sequence[int], notes: Mapping[str, Any]) -> Roll:
     if told is None:
         return unknown_clients(nodes)
     check_kinds(told, NOTES, complete=True)
+    check_kinds(notes, {"keys": list[str]})  # states of earlier versions have none
     group = told["client_group"]
     cells = np.array(told["cells"], np.int64)
     lengths = {len(nodes), len(told["examples"]), len(told["names"]), len(cells)}
-    lengths |= {len(own) for own in (notes["numbers"], group) if own}
+    lengths |= {len(own) for own in (notes["numbers"], notes.get("keys"), group) if own}
     require(len(lengths) == 1 and cells.ndim == 3, "The clients of the state are damaged.")
     return Roll(
         nodes=tuple(nodes),
@@ -311,4 +325,5 @@ def roll_from(nodes: Sequence[int], notes: Mapping[str, Any]) -> Roll:
         names=tuple(told["names"]),
         labels=tuple(told["labels"]),
         groups=tuple(told["groups"]),
+        keys=tuple(notes.get("keys", ())),
     )

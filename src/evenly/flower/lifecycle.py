@@ -26,7 +26,7 @@ from evenly.experiment.folder import folder_lock, sweep
 from evenly.flower import aggregation, joining, messages, releases, roster, two_phase, wire
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.checks import replies_to
-from evenly.flower.joining import Enrolment
+from evenly.flower.joining import Asking, Enrolment
 from evenly.flower.messages import (
     DeploymentState,
     EvaluationReplies,
@@ -94,7 +94,7 @@ def open_deployment(
         records = {options.arrayrecord_key: arrays} if personal else {}
         questions = joining.census_questions(options, nodes, config, records, algorithm=algorithm)
         roll, left_out = _read_census(
-            algorithm, options, nodes, replies_to(grid, questions, timeout)
+            algorithm, options, nodes, replies_to(grid, questions, timeout), grid=grid
         )
     algorithm = roster.fit_to_clients(with_sampling(algorithm, options, roll.census), roll)
     census, flagged = roll.census, []
@@ -132,7 +132,12 @@ def _first_state(
 
 
 def _read_census(
-    algorithm: Algorithm, options: Options, nodes: list[int], replies: Iterable[Message]
+    algorithm: Algorithm,
+    options: Options,
+    nodes: list[int],
+    replies: Iterable[Message],
+    *,
+    grid: Grid,
 ) -> tuple[Roll, list[Exclusion]]:
     """The clients whose census can be used, and the nodes that are left out. Raises if too few can
     be used.
@@ -153,7 +158,7 @@ def _read_census(
         " used. Add a function for it to the ClientApp, @app.query('census'): see"
         f" docs/flower-record.md. {quote_reasons(left_out, most=len(left_out))}",
     )
-    return roll_of(usable), left_out
+    return roll_of(roster.with_registered(grid, usable)), left_out
 
 
 def cluster_clients(
@@ -223,8 +228,8 @@ class RunningDeployment:
         setting = opened.setting
         self._folder, self._rounds = folder, rounds
         self.done, self.setting, self.state = 0, setting, opened.state
-        # nodes that are no clients, and the node that has their number where that is the reason
-        self._refused: dict[int, int | None] = {one.node: None for one in opened.left_out}
+        self._refused = {one.node for one in opened.left_out}  # nodes that are no clients
+        self._met = set(opened.setting.roll.nodes)  # nodes that were connected in this run
         self._deployment = _deployment(setting)
         resumed = None
         if folder is not None:
@@ -269,22 +274,18 @@ class RunningDeployment:
         if releases.is_private(self.setting.algorithm):
             return False
         connected = set(grid.get_node_ids())
-        refused = {
-            node for node, holder in self._refused.items() if holder is None or holder in connected
-        }
-        new = sorted(connected - set(self.setting.roll.nodes) - refused)
+        new = sorted(connected - set(self.setting.roll.nodes) - self._refused)
+        self._met |= connected
         if not new:
             return False
-        before = self.setting.roll
-        joined = joining.welcome(
-            self.setting, self.state, grid, new, number=number, config=config, timeout=timeout
-        )
+        before, asking = self.setting.roll, Asking(grid, number, config, timeout)
+        joined = joining.welcome(self.setting, self.state, new, asking, held=frozenset(self._met))
         self.setting, self.state = joined.setting, joined.state
         self._record_joining(joined, number)
         return self.setting.roll is not before
 
     def _record_joining(self, joined: Enrolment, number: int) -> None:
-        self._refused |= {one.node: joined.waiting.get(one.node) for one in joined.left_out}
+        self._refused |= {one.node for one in joined.left_out}
         self.recorder.record_joining(
             number, facts_of(joined.setting.roll), joined.left_out, joined.flagged
         )

@@ -299,6 +299,7 @@ class CensusReply(NamedTuple):
     unprivileged: tuple[int, ...] | None
     favourable: int | None
     attributes: tuple[Attribute, ...] = ()
+    key: str = ""  # digest of its registered key, where Flower tells it
 
 
 # What is each client's own. Either all of them say it or nobody does.

@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.data.federation import Census
-from evenly.flower import wire
+from evenly.flower import versions, wire
 from evenly.flower.aggregation import Leaves
 from evenly.flower.caps import Caps
 from evenly.flower.replies import CensusReply
@@ -52,6 +52,7 @@ class Roll(NamedTuple):
     names: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()  # digests of their registered keys; "" or (): not known
 
     @property
     def clients(self) -> int:
@@ -142,6 +143,7 @@ def roll_in_order(answers: Sequence[CensusReply]) -> Roll:
         names=_names(answers),
         labels=max(answer.labels for answer in answers),  # all the same, or ()
         groups=max(answer.groups for answer in answers),
+        keys=tuple(answer.key for answer in answers),
     )
 
 
@@ -160,8 +162,22 @@ def answers_of(roll: Roll) -> list[CensusReply]:
             groups=roll.groups,
             unprivileged=census.unprivileged,
             favourable=census.favourable,
+            key=roll.keys[k] if roll.keys else "",
         )
         for k, node in enumerate(roll.nodes)
+    ]
+
+
+def with_registered(grid: Any, answers: Sequence[CensusReply]) -> list[CensusReply]:
+    """Answers with the keys and the names under which the SuperLink knows their nodes. A registered
+    name replaces the one that a client claims.
+    """
+    known = versions.registered(grid)
+    return [
+        answer
+        if (own := known.get(answer.node)) is None
+        else answer._replace(key=own.key, name=own.name or answer.name)
+        for answer in answers
     ]
 
 

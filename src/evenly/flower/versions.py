@@ -5,10 +5,11 @@ three ports: for commands (control), for SuperNodes (fleet) and for ServerApps (
 ServerApps use HTTP, from 1.37 commands, and from 1.40 everything is on one port.
 """
 
+import hashlib
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Version = tuple[int, int]
 SECRET: Version = (1, 29)  # a secret between the SuperLink and the process that starts ServerApps
@@ -98,6 +99,23 @@ def node_address(host: str | None, port: int, version: Version) -> list[str]:
 def answers_http(version: Version) -> bool:
     """Whether a SuperLink answers `/health` on the port of the runtime."""
     return version >= RUNTIME_HTTP
+
+
+class Registered(NamedTuple):
+    """What a SuperLink knows of a SuperNode by its registered key."""
+
+    key: str  # digest of the public key
+    name: str  # "" if it was registered without one
+
+
+def registered(grid: Any) -> dict[int, Registered]:
+    """What the SuperLink knows of connected nodes, by node id; older versions tell nothing."""
+    ask = getattr(grid, "get_nodes", None)
+    return {
+        int(node.node_id): Registered(hashlib.sha256(key).hexdigest(), getattr(node, "name", ""))
+        for node in (ask() if ask else ())
+        if (key := getattr(node, "public_key", b""))
+    }
 
 
 def _secret(path: Path, version: Version) -> list[str]:

@@ -1,6 +1,12 @@
 """Metrics of fairness and accuracy: pure functions of count tables, and the statistics to compare
 them.
 
+- `clients`: metrics of clients and of groups of clients. `groups`: metrics of groups of people.
+  `runs`: metrics of whole runs. Each has its registry, to which a new metric is added.
+- `metric`: what a metric declares. `declaration_check`: whether its value keeps to that.
+- `outcomes`: count tables and rates. `score_cells`: cells of scores that sites send.
+- `representation`: shares of groups. `statistics`: intervals, tests and the front.
+
 >>> import numpy as np
 >>> values = measure(accuracies=np.array([1.0, 0.75, 0.5]), counts=np.array([10, 10, 10]))
 >>> values["average"], values["min"]
@@ -12,7 +18,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from evenly.metrics.clients import EQUITY_METRICS, METRICS, final_metrics, measure, measure_equity
-from evenly.metrics.declaration import check_declaration
+from evenly.metrics.declaration_check import check_declaration
 from evenly.metrics.groups import GROUP_METRICS, measure_groups, pooled
 from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS, OF_PEOPLE, RUN, Metric
 from evenly.metrics.outcomes import (

@@ -3,7 +3,8 @@
 ₀ is the unprivileged groups pooled, ₁ the privileged ones pooled; a negative difference is to the
 disadvantage of the unprivileged. Ranges over groups do not pool: they compare every single group.
 Differences and scores are fractions and shares of rows are in percent, as the papers print them.
-Every function takes `GroupedRates` and works on any leading axes.
+Every function takes `GroupedRates` and works on any leading axes. Audits show those that
+`evenly.auditing.views` names in `GAPS` and `RANGES`.
 """
 
 from collections.abc import Sequence

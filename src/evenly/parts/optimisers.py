@@ -1,4 +1,6 @@
-"""Optimisers of clients and of the server."""
+"""Optimisers of clients and of the server. Clients in PyTorch have theirs in
+`evenly.flower.clients.torch_training`.
+"""
 
 from collections.abc import Callable
 from functools import partial

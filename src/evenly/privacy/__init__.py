@@ -4,6 +4,7 @@ account.
     request     the part `+dp(...)` of the notation
     accounting  epsilon of rounds with noise, and the noise for an epsilon
     claims      which sampling supports which claim, and what is refused
+    row_account  what training and signals of private rows reveal together
     search_account  what all trials of a search reveal together
     gate        bounds and noise of a round; `evenly.round` is the only caller
 """

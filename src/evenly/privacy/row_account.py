@@ -111,22 +111,22 @@ def privacy_part(algorithm: Algorithm) -> Part | None:
     return Part(name, settings)
 
 
-def row_releases(algorithm: Algorithm, rounds: int) -> tuple[int, int]:
+def row_releases(algorithm: Algorithm, rounds: int, *, census: bool = False) -> tuple[int, int]:
     """Number of steps, and of releases of signals and counts, of a client that takes part in every
-    round.
+    round. `census` says whether a server asks for the counts that weights of rows rest on.
     """
     work = algorithm.work
     assert isinstance(work, PrivateTraining)
     assert work.signals is not None
     names = set(noised_signals(algorithm.rule.needs))
     measured = -(-rounds // work.signals.every) if names - ONCE else 0
-    counts = bool(names & ONCE) + isinstance(algorithm.prepare, NoisedReweigh)
+    counts = bool(names & ONCE) + (census or isinstance(algorithm.prepare, NoisedReweigh))
     return rounds * poisson_steps(work.rate, work.epochs, work.max_steps), measured + counts
 
 
-def calibrated(algorithm: Algorithm, rounds: int) -> Algorithm:
-    """The algorithm with the noise that its epsilon needs in so many rounds; unchanged where noise
-    is given.
+def calibrated(algorithm: Algorithm, rounds: int, *, census: bool = False) -> Algorithm:
+    """The algorithm with the noise that its epsilon needs in so many rounds, and in the census of a
+    deployment that takes one; unchanged where noise is given.
 
     Raises:
         ModuleNotFoundError: If noise must be calibrated and dp-accounting is not installed.
@@ -134,7 +134,7 @@ def calibrated(algorithm: Algorithm, rounds: int) -> Algorithm:
     work = algorithm.work
     if not isinstance(work, PrivateTraining) or is_calibrated(algorithm):
         return algorithm
-    noise = row_noise(algorithm, rounds)
+    noise = row_noise(algorithm, rounds, census=census)
     assert work.signals is not None
     signals = replace(work.signals, noise=noise.signal_noise)
     work = replace(work, noise_multiplier=noise.noise_multiplier, signals=signals)
@@ -150,7 +150,7 @@ def is_calibrated(algorithm: Algorithm) -> bool:
     return not isinstance(work, PrivateTraining) or math.isfinite(_number(work.noise_multiplier))
 
 
-def row_noise(algorithm: Algorithm, rounds: int) -> RowNoise:
+def row_noise(algorithm: Algorithm, rounds: int, *, census: bool = False) -> RowNoise:
     """The noise for the epsilon of an algorithm."""
     privacy, work = algorithm.privacy, algorithm.work
     assert isinstance(work, PrivateTraining)
@@ -158,7 +158,7 @@ def row_noise(algorithm: Algorithm, rounds: int) -> RowNoise:
         privacy.epsilon is not None,
         f"{algorithm.label}: give epsilon, such as +dp(unit=row, epsilon=8), or noise_multiplier.",
     )
-    steps, others = row_releases(algorithm, rounds)
+    steps, others = row_releases(algorithm, rounds, census=census)
     delta = privacy.delta or ROW_DELTA
     epsilon = float(privacy.epsilon)
     signal_noise = privacy.signal_noise

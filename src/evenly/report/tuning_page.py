@@ -9,8 +9,8 @@ import numpy as np
 
 from evenly.data.splits import CENTRAL
 from evenly.experiment.folder import CHOSEN, Store, finish, write_results
-from evenly.experiment.promises import withholds
-from evenly.experiment.tuning import Tuning, spent_by_search, write_trials
+from evenly.experiment.promises import said
+from evenly.experiment.tuning import Tuning, spent_by_search, withholds_trials, write_trials
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
 from evenly.metrics.statistics import is_clear
@@ -92,11 +92,10 @@ def write_tuning(tuning: Tuning, folder: Path) -> list[dict[str, Any]]:
     results.
     """
     write_trials(tuning, folder)
-    rows = write_results(
-        Store(folder / CHOSEN, tuning.plan.final(tuning.choice.chosen)), tuning.final
-    )
+    plan = tuning.plan.final(tuning.choice.chosen, tuning.final.privacy)
+    rows = write_results(Store(folder / CHOSEN, plan), tuning.final)
     write_report(tuning.final, folder / CHOSEN / "report.html")
-    finish(folder / CHOSEN)
+    finish(folder / CHOSEN, said(tuning.final))
     write_tuning_report(tuning, folder / "report.html", f"{CHOSEN}/report.html")
     finish(folder)
     return rows
@@ -113,7 +112,7 @@ def render_tuning(tuning: Tuning, results: str) -> str:
 
     Where figures without noise are withheld, it says what was chosen and what the search spent.
     """
-    if withholds(tuning.final.privacy):
+    if withholds_trials(tuning):
         return _withheld(tuning)
     several = len(every_method(tuning)) > 1
     pairs = pairs_of_aims(tuning) if several else []

@@ -29,11 +29,11 @@ Two of these algorithms form a run group, because one program can train both:
 [[0, 1], [2]]
 """
 
-from evenly.compilation import set_flags
 from evenly.simulate.layout import Advance, companions, worth_batching, worth_streaming
 from evenly.simulate.program import advance
 from evenly.simulate.run import RunSettings, simulate
 from evenly.simulate.seed_batch import SeedBatch
+from evenly.xla_flags import set_flags
 
 __all__ = [
     "Advance",

@@ -434,7 +434,7 @@ def _empty_record(shape: Shape, block: Any, gated: bool) -> RoundRecord:
 #
 # On a CPU XLA runs a program as a list of small operations. Where a step of a loop takes a
 # microsecond, starting its dozen operations takes longer than computing them. XLA can fuse a loop
-# into one function instead (see evenly.compilation), unless the loop calls a library.
+# into one function instead (see evenly.xla_flags), unless the loop calls a library.
 
 # compiles products and sums instead of library calls, for one program
 WITHOUT_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}

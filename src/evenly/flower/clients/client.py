@@ -43,7 +43,8 @@ class RoundConfig(NamedTuple):
     row_weights: np.ndarray | None  # [groups, labels]
     # a number, or one for each of several models; None: the server weighs what it is sent
     coefficient: np.ndarray | None
-    counts_seed: int = 0  # of the noise in a client's counts, where its rows are private
+    # seed and number of the noise in a client's counts, where its rows are private
+    counts: tuple[int, int] = (0, 0)
 
 
 def told(config: Mapping[str, Any]) -> RoundConfig:
@@ -77,7 +78,7 @@ def weighted_rows(now: RoundConfig, client: ClientData) -> ClientRows:
     rows, prepare = client.train, now.algorithm.prepare
     weight = rows.weight
     if isinstance(prepare, NoisedReweigh):
-        cells = private.row_counts(now.algorithm, client, now.client, now.counts_seed)
+        cells = private.row_counts(now.algorithm, client, now.counts)
         weight = weight * prepare.from_counts(cells)[rows.group, rows.y].astype(np.float32)
     elif prepare is not None:
         weight = weight * prepare.weights(rows.y, rows.group).astype(np.float32)
@@ -378,7 +379,7 @@ def _admitted(engine: Engine, visit: Visit, message: Message, context: Context, 
         private.digest_of(*contents, *weights), kind == "measure" or now.coefficient is None,
     )  # fmt: skip
     admitted = private.admit(question, visit.client, context)
-    now = now._replace(batch_seed=admitted.seed, counts_seed=admitted.counts_seed)
+    now = now._replace(batch_seed=admitted.seed, counts=admitted.counts)
     return visit._replace(config=now, question=question, admitted=admitted)
 
 
@@ -396,6 +397,11 @@ def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
     now = told(config)
     form = engine.form(now, client)
     models, served = _models(offered, form), _models(arrays, form)
+    require(
+        not (models or served) or now.algorithm.rule.groups is not None,
+        f"The message offers several models, but {now.algorithm.label} has one: which one fits a"
+        " client best would be told by its answer.",
+    )
     choice = (
         now.group if now.group is not None or not models else _choose(engine, now, models, client)
     )

@@ -97,13 +97,22 @@ class EgressLog:
 
     def append(self, entry: EgressEntry) -> None:
         """Add a line and wait until it is on the disk."""
-        text = json.dumps({**entry._asdict(), "before": self._last}, allow_nan=True)
-        with open(self.path, "ab") as file:
-            file.write(f"{text}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
+        told = {**entry._asdict(), "before": self._last}
+        line = json.dumps(told, allow_nan=True).encode("ascii")
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        before = os.fstat(descriptor).st_size
+        try:
+            left = line + b"\n"
+            while left:
+                left = left[os.write(descriptor, left) :]
+            os.fsync(descriptor)
+        except OSError:  # half a line would read as a log that somebody changed
+            os.ftruncate(descriptor, before)
+            raise
+        finally:
+            os.close(descriptor)
         self.entries.append(entry)
-        self._last = _digest(text)
+        self._last = _digest(line)
 
 
 def read_egress(path: Path) -> list[EgressEntry]:
@@ -125,10 +134,9 @@ def read_egress(path: Path) -> list[EgressEntry]:
 
 def _read(path: Path) -> tuple[list[EgressEntry], str]:
     entries, last = list[EgressEntry](), START
-    lines = path.read_text().splitlines()
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            told = plain_json(line)
+            told = plain_json(line.decode("ascii"))
             if told.pop("before") != last:
                 raise ValueError("the line before it is not the one that it was written after")
             check_kinds(told, kinds_of(EgressEntry), complete=True)
@@ -142,8 +150,8 @@ def _read(path: Path) -> tuple[list[EgressEntry], str]:
     return entries, last
 
 
-def _digest(line: str) -> str:
-    return hashlib.sha256(line.encode()).hexdigest()
+def _digest(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()
 
 
 def now() -> str:

@@ -80,7 +80,9 @@ class RowLedger:
         Args:
             kind: Kind of the message. The last answer of each kind can be repeated.
             digest: Of everything that the answer depends on.
-            releases: What the answer reveals.
+            releases: What the answer reveals. The same message may reveal less when it is answered
+                again, because what was released in between can be sent once more; if it reveals
+                more, it is a new release.
             offered: The budget of the method, for a ledger that has none yet.
 
         Raises:
@@ -90,7 +92,7 @@ class RowLedger:
         with self._locked():
             entries = self._read()
             answer = entries["answers"].get(kind, {})
-            if answer.get("digest") == digest:
+            if answer.get("digest") == digest and _covers(answer, releases):
                 return int(answer["seed"])
             budget = self._budget(entries, offered)
             spent = merged([*map(_spent, entries["spent"]), *releases])
@@ -98,7 +100,9 @@ class RowLedger:
             seed = secrets.randbits(SEED_BITS)
             entries |= {"epsilon": budget.epsilon, "delta": budget.delta}
             entries["spent"] = [list(one) for one in spent]
-            entries["answers"][kind] = {"digest": digest, "seed": seed}
+            entries["answers"][kind] = {
+                "digest": digest, "seed": seed, "releases": [list(one) for one in releases]
+            }  # fmt: skip
             self._write(entries)
             return seed
 
@@ -198,6 +202,18 @@ def merged(releases: Sequence[Spent]) -> list[Spent]:
     for rate, noise, count in releases:
         times[rate, noise] = times.get((rate, noise), 0) + count
     return [Spent(rate, noise, count) for (rate, noise), count in times.items()]
+
+
+def _covers(answer: Mapping[str, Any], releases: Sequence[Spent]) -> bool:
+    """Whether an answer was counted with at least these releases. Earlier versions did not note
+    them.
+    """
+    if "releases" not in answer:
+        return True
+    counted = list(map(_spent, answer["releases"]))
+    return all(
+        any(one[:2] == own[:2] and one.times <= own.times for own in counted) for one in releases
+    )
 
 
 def digest_of(*parts: Any) -> str:

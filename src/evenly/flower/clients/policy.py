@@ -11,6 +11,7 @@ here, allows nothing.
 
 import dataclasses
 import json
+import math
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -23,9 +24,10 @@ from typing import Any
 from evenly.data.splits import SPLITS
 from evenly.flower import wire
 from evenly.flower.roster import algorithm_of, notation_of
-from evenly.notation import unknown
+from evenly.notation import Part, parse, show, unknown
 from evenly.outside import check_kinds, kinds_of
 from evenly.parts.sampling import Full
+from evenly.privacy.request import PRIVACIES
 from evenly.records import replace
 from evenly.types import Algorithm
 
@@ -33,6 +35,7 @@ ANSWERS = ("census", "measure", "train", "evaluate", "audit")
 LARGEST_FILE = 2**20  # bytes
 LEAST_CELL = 5  # rows, unless the operator says otherwise
 WRITABLE_BY_ALL = stat.S_IWOTH
+NOISES = ("noise_multiplier", "signal_noise")
 
 
 class PolicyError(ValueError):
@@ -55,8 +58,9 @@ class Policy:
         least_batch: Fewest rows that a step of training may rest on.
         rounds_a_day: Most rounds that are answered on one day, of each kind of request.
         request_megabytes: Largest request.
-        noise: Least noise multiplier of row-level differential privacy; None: none is asked for.
-        epsilon: Most that may be spent of row-level differential privacy; None: no budget.
+        noise: Least noise multiplier of a step of training with ``+dp(unit=row)``.
+        epsilon: Most that may be spent of row-level differential privacy. With `noise` or
+            `epsilon`, only methods with ``+dp(unit=row)`` are answered.
         rows: Name of the state of the site's rows. Change it when many rows changed.
         log: File of the egress log, relative to the policy's folder.
 
@@ -93,11 +97,9 @@ class Policy:
             for word in getattr(self, name) or ():
                 if word not in known:
                     raise PolicyError(str(unknown(f"entry of {name}", word, known)))
-        _require(
-            self.noise is None and self.epsilon is None,
-            "noise and epsilon need row-level differential privacy, which this version's clients"
-            " do not have. Remove both keys, or keep the client offline.",
-        )
+        for name in ("noise", "epsilon"):
+            value = getattr(self, name)
+            _require(value is None or value > 0, f"{name} must be above 0.")
         _require(bool(self.methods), "methods must name at least one method.")
         for method in self.methods:
             self._check_method(method)
@@ -114,11 +116,33 @@ class Policy:
             f"{text} needs the signals {', '.join(forbidden)}, which signals does not list. Add"
             " them there, or allow another method.",
         )
+        self._check_privacy(text, known)
         size = getattr(known.work, "batch_size", self.least_batch)
         _require(
             size >= self.least_batch,
             f"{text} trains on batches of {size} rows, and least_batch is {self.least_batch}.",
         )
+
+    def _check_privacy(self, text: str, known: Algorithm) -> None:
+        noise = getattr(known.work, "noise_multiplier", None)  # infinite: it follows from epsilon
+        _require(
+            noise is not None or not self.private,
+            f"{text} sends exact numbers, and noise or epsilon ask for private rows. Add"
+            " +dp(unit=row, ...) to it, or remove both keys.",
+        )
+        _require(
+            noise is None or noise >= (self.noise or 0),
+            f"{text} adds noise of {noise}, and noise asks for at least {self.noise}.",
+        )
+        _require(
+            noise is None or math.isfinite(noise) or self.private,
+            f"{text} leaves the noise to the server. Set epsilon to the most that may be spent.",
+        )
+
+    @property
+    def private(self) -> bool:
+        """Whether the training rows are protected by noise."""
+        return self.noise is not None or self.epsilon is not None
 
     @property
     def allowed_signals(self) -> tuple[str, ...]:
@@ -132,9 +156,14 @@ class Policy:
         """Whether a method, in the notation that a server sends, is one of the policy's.
 
         How many clients are sampled, and what the server does with the sum, is not the client's
-        business; everything else must be the same.
+        business; everything else must be the same. Where a method of the policy names no noise, the
+        server computes it from epsilon.
         """
-        return canonical(method) in {canonical(own) for own in self.methods}
+        asked = canonical(method)
+        return any(
+            own == (asked if "noise_multiplier" in own else _without_noise(asked))
+            for own in map(canonical, self.methods)
+        )
 
 
 @lru_cache(maxsize=64)
@@ -150,6 +179,18 @@ def canonical(text: str) -> str:
     True
     """
     return notation_of(replace(_built(text), select=Full(), server=None))
+
+
+def _without_noise(notation: str) -> str:
+    """A method without the noise that was computed for its privacy."""
+    return show(
+        tuple(
+            Part(part.name, {key: v for key, v in part.settings.items() if key not in NOISES})
+            if part.name in PRIVACIES
+            else part
+            for part in parse(notation)
+        )
+    )
 
 
 def read_policy(path: Path) -> Policy:

@@ -7,6 +7,8 @@ counts. A node without a ledger refuses such methods, unless they add no noise a
 nothing; it then draws the random numbers of a simulation.
 
     --node-config 'ledger="/var/lib/evenly/ledger.json" epsilon=8.0 delta=1e-5'
+
+A policy of the site can lower the epsilon (`evenly.flower.clients.policy`).
 """
 
 import json
@@ -19,7 +21,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from evenly.flower import wire
-from evenly.flower.clients import rows
+from evenly.flower.clients import guard, rows
 from evenly.flower.clients.ledger import Budget, RowLedger, Spent, digest_of
 from evenly.flower.clients.rows import ClientData, Look, Metrics, RowOutcomes
 from evenly.parts.row_privacy import (
@@ -58,7 +60,8 @@ class Admitted(NamedTuple):
     """What a client may answer, and from which random numbers."""
 
     seed: int
-    counts_seed: int
+    counts: tuple[int, int]  # seed and number of the noise in counts by group and label
+    once_seed: int  # of signals that never change
     fresh: bool  # whether signals are measured anew
 
 
@@ -72,9 +75,9 @@ def ledger_of(context: Context) -> RowLedger | None:
     config = context.node_config
     if LEDGER not in config:
         return None
-    limit = None
-    if EPSILON in config:
-        limit = Budget(float(config[EPSILON]), float(config.get(DELTA, USUAL_DELTA)))
+    given = [float(config[EPSILON])] if EPSILON in config else []
+    given += [] if (most := guard.most_epsilon()) is None else [most]
+    limit = Budget(min(given), float(config.get(DELTA, USUAL_DELTA))) if given else None
     return RowLedger(Path(str(config[LEDGER])).expanduser(), row_epsilon, limit)
 
 
@@ -106,20 +109,24 @@ def admit(question: Question, client: ClientData, context: Context) -> Admitted:
             " account of what it releases. Name a file for it in the node's config: --node-config"
             " 'ledger=\"/path/ledger.json\"'.",
         )
-        return Admitted(question.seed, question.seed, fresh)
+        return Admitted(question.seed, (question.seed, question.client), question.seed, fresh)
     data = digest_of(*client.train, *client.valid, client.shape)
-    budget, counts_seed = _budget(question.algorithm), 0
+    budget, counts_seed, once_seed = _budget(question.algorithm), 0, 0
+    noise, names = float(_signals(work).noise), noised_signals(question.algorithm.rule.needs)
+    single = [Spent(1.0, noise, 1)]
     if releases_counts(question):
-        noise = float(_signals(work).noise)
-        releases = [Spent(1.0, noise, 1)]
-        counts_seed = ledger.spend("counts", digest_of(data, noise), releases, budget)
-    planned = _releases(question, client, fresh)
-    if not planned:
-        return Admitted(0, counts_seed, fresh)
-    label, number = question.algorithm.label, question.number
-    digest = digest_of(data, question.kind, label, number, question.client, question.digest)
-    seed = ledger.spend(question.kind, digest, planned, budget)
-    return Admitted(seed, counts_seed, fresh)
+        # one draw, whatever number a server gives this client
+        counts_seed = ledger.spend("counts", digest_of("counts", data, noise), single, budget)
+    if question.signals and ONCE & set(names):
+        # the noise of a signal depends on the names beside it, and on the client's number
+        digest = digest_of("once", data, noise, names, question.client)
+        once_seed = ledger.spend("once", digest, single, budget)
+    planned, seed = _releases(question, client, fresh), 0
+    if planned:
+        label, number = question.algorithm.label, question.number
+        digest = digest_of(data, question.kind, label, number, question.client, question.digest)
+        seed = ledger.spend(question.kind, digest, planned, budget)
+    return Admitted(seed, (counts_seed, 0), once_seed, fresh)
 
 
 def _releases(question: Question, client: ClientData, fresh: bool) -> list[Spent]:
@@ -135,12 +142,7 @@ def _releases(question: Question, client: ClientData, fresh: bool) -> list[Spent
 
 def releases_counts(question: Question) -> bool:
     """Whether an answer reads the client's counts by group and label."""
-    algorithm = question.algorithm
-    return (
-        question.kind == "census"
-        or isinstance(algorithm.prepare, NoisedReweigh)
-        or bool(ONCE & algorithm.rule.needs)
-    )
+    return question.kind == "census" or isinstance(question.algorithm.prepare, NoisedReweigh)
 
 
 def _budget(algorithm: Algorithm) -> Budget | None:
@@ -200,7 +202,7 @@ def signals(
             found |= {entry: value for entry, value in last.items() if entry.startswith(key)}
             continue
         once = name in ONCE
-        seed, number = (admitted.counts_seed, 0) if once else (admitted.seed, question.number - 1)
+        seed, number = (admitted.once_seed, 0) if once else (admitted.seed, question.number - 1)
         value = np.asarray(wire.get(exact, key), np.float32)
         draw = jax.random.normal(
             signal_key(key_data(seed), number, question.client, place), value.shape
@@ -270,11 +272,14 @@ def _keep(question: Question, context: Context, metrics: Metrics) -> None:
 # Counts by group and label.
 
 
-def row_counts(algorithm: Algorithm, client: ClientData, number: int, seed: int) -> np.ndarray:
-    """Counts by group and label, as they may be used and sent. [groups, labels]"""
+def row_counts(algorithm: Algorithm, client: ClientData, draw: tuple[int, int]) -> np.ndarray:
+    """Counts by group and label, as they may be used and sent (`Admitted.counts`).
+    [groups, labels]
+    """
     work = algorithm.work
     assert isinstance(work, PrivateTraining)
     noised = NoisedReweigh(reweigh=Reweigh(), noise=float(_signals(work).noise))
+    seed, number = draw
     draws = generator(seed, "counts", number)
     return noised.counts(client.train.y, client.train.group, client.shape, draws)
 
@@ -286,6 +291,6 @@ def census(question: Question, client: ClientData, context: Context) -> Metrics:
     if ledger_of(context) is None and not work.noise_multiplier:
         return found
     admitted = admit(question, client, context)
-    cells = row_counts(question.algorithm, client, question.client, admitted.counts_seed)
+    cells = row_counts(question.algorithm, client, admitted.counts)
     wire.put(found, wire.CELLS, whole_counts(cells, client.train.size))
     return found

@@ -114,6 +114,8 @@ def review(policy: Policy, before: Sequence[EgressEntry], asked: Request, messag
     _review_entries(policy, asked)
     if asked.kind != "census":
         _review_method(policy, asked)
+    if policy.private and asked.kind not in ("evaluate", "audit"):
+        _review_noise(policy, asked)
     _review_history(policy, before, asked)
 
 
@@ -163,6 +165,17 @@ def _review_method(policy: Policy, asked: Request) -> None:
     )
     if not legal:
         _refuse("its coefficients are none that the method has", f"Got {coefficient!r:.60}.")
+
+
+def _review_noise(policy: Policy, asked: Request) -> None:
+    """Nothing about training rows leaves without the noise that the policy asks for."""
+    noise = getattr(asked.algorithm.work, "noise_multiplier", 0.0) if asked.algorithm else 0.0
+    if not noise or noise < (policy.noise or 0):
+        _refuse(
+            "its rows are private, and the method adds too little noise",
+            f"{asked.method!r} has a noise multiplier of {noise}; the policy asks for"
+            f" {'noise above 0' if policy.noise is None else policy.noise}.",
+        )
 
 
 def _review_weights(asked: Request, known: Algorithm) -> None:

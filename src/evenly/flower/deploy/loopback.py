@@ -300,6 +300,8 @@ NODE_ID = re.compile(r"SuperNode ID: (\d+)")
 class Loopback:
     """A SuperLink and its SuperNodes. As a context manager, it stops every process at the end."""
 
+    link_options: Sequence[str] = ()  # further options of the SuperLink
+
     def __init__(self, folder: Path, logs: Path | None = None, env: Mapping[str, str] = {}) -> None:
         self.folder = folder.resolve()
         self.logs = (logs or folder / "logs").resolve()
@@ -350,7 +352,7 @@ class Loopback:
         command = versions.superlink(
             self.addresses, *self.certificates, self._secret, version=self.version
         )
-        self.link = self._start("superlink", command)
+        self.link = self._start("superlink", [*command, *self.link_options])
         wait_until(self._healthy, self.link, STARTING, "answering on its port")
         return self.link
 

@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import evenly.saving
+import evenly.saved_models
 from evenly.algorithms import algorithm
 from evenly.archives import Archive, DamagedError, leaves_of, read_archive, write_archive
 from evenly.data.federation import Federation
 from evenly.models import MLP, MODELS, Custom, LinearSVM, Logistic, Softmax, from_equinox
 from evenly.records import replace
-from evenly.saving import Model, from_trace, load, models_of, save
+from evenly.saved_models import Model, from_trace, load, models_of, save
 from evenly.simulate import simulate
 from evenly.types import Seeds, Trace
 from tests import federations
@@ -277,7 +277,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         file.write(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(evenly.saving.np, "savez", full_disk)
+    monkeypatch.setattr(evenly.saved_models.np, "savez", full_disk)
     with pytest.raises(OSError, match="disk full"):
         save(replace(arranged("softmax"), labels=("x", "y")), tmp_path / "m.npz")
     assert (tmp_path / "m.npz").read_bytes() == before

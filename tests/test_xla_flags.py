@@ -7,19 +7,19 @@ import sys
 import jax
 import pytest
 
-from evenly import compilation
+from evenly import xla_flags
 from evenly.simulate import program
 
 
 @pytest.mark.parametrize(
     "given, expected",
     [
-        (None, f"--xla_backend_extra_options={compilation.LOOPS}={compilation.MOST_BYTES}"),
+        (None, f"--xla_backend_extra_options={xla_flags.LOOPS}={xla_flags.MOST_BYTES}"),
         (
             "--xla_dump_to=x",
             (
                 "--xla_dump_to=x"
-                f" --xla_backend_extra_options={compilation.LOOPS}={compilation.MOST_BYTES}"
+                f" --xla_backend_extra_options={xla_flags.LOOPS}={xla_flags.MOST_BYTES}"
             ),
         ),
         ("--xla_backend_extra_options=mine=1", "--xla_backend_extra_options=mine=1"),
@@ -30,16 +30,16 @@ def test_flags_are_added_to_what_the_user_chose(
     monkeypatch: pytest.MonkeyPatch, given: str | None, expected: str
 ):
     monkeypatch.delenv("XLA_FLAGS") if given is None else monkeypatch.setenv("XLA_FLAGS", given)
-    compilation.set_flags()
-    compilation.set_flags()
+    xla_flags.set_flags()
+    xla_flags.set_flags()
     assert os.environ["XLA_FLAGS"] == expected
 
 
 LATE = """
 import jax
 {}
-from evenly import compilation
-compilation.set_flags()
+from evenly import xla_flags
+xla_flags.set_flags()
 from evenly.simulate import program
 print(program.can_fuse_loops())
 """

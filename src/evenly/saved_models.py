@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from evenly.archives import Archive, DamagedError, leaves_of, read_archive, write_archive
-from evenly.data.encoding import Categorical, Encoder, Numeric, as_features, as_pandas
+from evenly.data.encoding import Categorical, Encoder, Numeric, TableColumn, as_features, as_pandas
 from evenly.data.federation import Federation
 from evenly.models import TASKS, Augmented, Probabilistic, check_task
 from evenly.models.task import skeleton
@@ -136,11 +136,12 @@ class Model:
             >>> 0 <= model.score(federation.x, labels) <= 1
             True
         """
-        true, predicted = np.asarray(labels).astype(str), self.predict(rows)
+        true = TableColumn.of("The labels", as_pandas(labels)).words()
+        predicted = self.predict(rows)
         require(
-            true.shape == predicted.shape,
-            f"There must be one label for each of the {len(predicted):,} rows, got labels of shape"
-            f" {true.shape}.",
+            0 < len(predicted) == len(true),
+            f"There must be one label for each of the {len(predicted):,} rows, and at least one"
+            f" row, got {len(true):,} labels.",
         )
         unknown = sorted(set(true.tolist()) - set(self.labels))
         require(

@@ -1,0 +1,1 @@
+"""A small federation that waits at one stage of its run."""
