@@ -49,6 +49,7 @@ OPACUS = lineup.Entry(
 )  # fmt: skip
 
 
+KEPT = {"client": ("row", "opacus"), "row": ("client",)}  # of the results of the other unit
 Clock = Callable[[], float]
 
 
@@ -57,14 +58,20 @@ class Case(NamedTuple):
 
     workload: str
     rounds: int  # of a repetition
-    plain: str
+    method: str
+    sampling: str
+    clients: int  # of a round, for unit=row
     rate: float  # of rows, for unit=row: a batch has as many rows as the workload's on average
+
+    @property
+    def plain(self) -> str:
+        return f"{self.method}+{self.sampling}"
 
 
 CASES = (
-    Case("synthetic", 200,
-         "q-fedavg(q=1, learning_rate=0.1, batch_size=10)+weighted(clients=10)", 0.05),
-    Case("lenet", 3, "fedavg(learning_rate=0.01, epochs=2, batch_size=8)+full", 8 / 60),
+    Case("synthetic", 200, "q-fedavg(q=1, learning_rate=0.1, batch_size=10)",
+         "weighted(clients=10)", 10, 0.05),
+    Case("lenet", 3, "fedavg(learning_rate=0.01, epochs=2, batch_size=8)", "full", 3, 8 / 60),
 )  # fmt: skip
 
 
@@ -98,7 +105,7 @@ class Simulation:
 
     def ms_per_round(self) -> float:
         """Of a run with one round the least so far, because a slow one would flatter."""
-        self.least = min(self.least, self.seconds(1), self.seconds(1))
+        self.least = min(self.least, self.seconds(1))
         return 1e3 * (self.seconds(self.rounds) - self.least) / (self.rounds - 1)
 
 
@@ -151,13 +158,15 @@ def quicker_threads(plan: Path, python: str | None) -> int:
 def of_rows(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     """DP-SGD here and in Opacus: milliseconds for each local step of a client."""
     workload = workloads.WORKLOADS[case.workload]
-    rounds = max(2, min(case.rounds // 10, given.rounds or 10**9))
-    text = f"{case.plain}+dp(unit=row, noise_multiplier={NOISE}, clip=1, rate={case.rate!r})"
+    rounds = max(3, min(case.rounds // 10, given.rounds or 10**9))
+    text = (
+        f"{case.method}+uniform(clients={case.clients})"
+        f"+dp(unit=row, noise_multiplier={NOISE}, clip=1, rate={case.rate!r})"
+    )
     made = algorithm(text)
-    clients = made.select.slots(workload.data()[0].census())
-    steps = clients * round(made.work.epochs / case.rate)
+    steps = case.clients * round(made.work.epochs / case.rate)
     plan = workloads.plan(workload, rounds)
-    plan.update(dp_rate=case.rate, dp_noise=NOISE)
+    plan.update(dp_rate=case.rate, dp_noise=NOISE, dp_clients=case.clients)
     python = given.opacus or OPACUS.python()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.npz"
@@ -205,6 +214,9 @@ def main() -> int:
     given = options()
     found = measured(given)
     if given.json:
+        if given.unit and given.json.exists():  # keep what was not measured now
+            before = json.loads(given.json.read_text())
+            found |= {k: before[k] for k in KEPT[given.unit]}
         given.json.write_text(json.dumps(found, indent=1) + "\n")
     for name, one in found["client"].items():
         print(f"{name}: a round with +dp(unit=client) takes {one['ratio']:.2f} times as long")

@@ -15,6 +15,7 @@ class Opacus:
     def __init__(self, plan: Plan) -> None:
         with np.load(plan.path) as file:
             self.rate, self.noise = float(file["dp_rate"]), float(file["dp_noise"])
+            self.clients = int(file["dp_clients"])
         self.plan, self.criterion = plan, torch_models.criterion(plan)
         self.x, self.y = torch_models.examples(plan)
         self.module = GradSampleModule(torch_models.module(plan))
@@ -24,7 +25,7 @@ class Opacus:
     def run(self, rounds: int) -> Ran:
         received, generator = torch_models.start(self.plan), np.random.default_rng(0)
         for t in range(rounds):
-            clients = self.plan.cohort[t]
+            clients = self.plan.cohort[t][: self.clients]
             totals = [torch.zeros_like(value) for value in received]
             for client in clients:
                 self.train(int(client), received, generator)

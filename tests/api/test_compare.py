@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -157,6 +158,8 @@ def test_a_model_object_is_trained_and_predicts(tmp_path: Path):
         ({"methods": []}, ValueError, "At least one method is needed"),
         ({"model": evenly.models.MLP}, TypeError, "the class MLP"),
         ({"model": 3}, TypeError, "model must be a name"),
+        ({"model": SimpleNamespace(state_dict=None)}, TypeError, "evenly.from_torch"),
+        ({"methods": "fedavg(optimiser=adam)"}, ValueError, "fedavg.server-adam"),
         ({"data": 3}, TypeError, "data must be a DataFrame"),
         ({"data": "synthetic"}, ValueError, "are for a table, but the data are 'synthetic'"),
         ({"client": None}, ValueError, "A table needs client and label"),

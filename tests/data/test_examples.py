@@ -121,6 +121,7 @@ def test_a_comparison_splits_a_data_set_anew_for_each_seed():
         (tensors(), {"client": CLIENT[:5]}, "one entry per row"),
         (tensors(), {"client": CLIENT, "label": 7}, "no column '7' for the label"),
         (DataLoader(tensors()), {"client": CLIENT}, "Pass its .dataset"),
+        ({"north": DataLoader(tensors())}, {}, "Pass its .dataset"),
         ({"a": tensors()}, {"client": CLIENT}, "client must not be given"),
         ([(np.zeros(2), 0), (np.zeros(3), 1)], {"client": [0, 1]}, "must have one shape"),
         ([np.zeros(2), np.zeros(2)], {"client": [0, 1]}, "must be a tuple such as"),

@@ -586,6 +586,7 @@ def test_images_keep_their_type_and_floats_become_float32():
         ({"x": [[1], [2], [1e300], [1]]}, ValueError, "row 2 .* huge number"),
         ({"x": np.zeros((4, 2, 2)) / 1 - np.inf}, ValueError, "row 0"),
         ({"x": [["a"]] * 4}, TypeError, "x must hold numbers, got dtype <U1"),
+        ({"x": [[1], [1, 2], [1], [1]]}, TypeError, "an array, got a list whose rows have no"),
         ({"x": [1, 2, 3, 4]}, ValueError, r"got shape \(4,\). Try x.reshape"),
         (
             {"y": [[0, 1]] * 4},

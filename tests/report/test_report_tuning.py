@@ -56,6 +56,10 @@ def test_the_first_sentences_say_what_was_chosen_and_why(even, front):
         " of the baseline's" in rule(even)
     )
     assert "most balanced point among the baseline and all 24 settings" in rule(front)
+    none = even.choice._replace(allowed=dict.fromkeys(even.choice.allowed, False))
+    assert rule(even._replace(choice=none)).startswith(
+        "None of the 24 settings keeps average (rows) within 1 point of the baseline's."
+    )
 
 
 def test_settings_that_are_equally_good_are_counted(even):

@@ -161,7 +161,9 @@ class Method:
 
     def _not_a_setting(self, name: str) -> str:
         if name not in {field.name for field in dataclasses.fields(cast(Any, self.rule))}:
-            return str(unknown("setting", name, self.settings))
+            optimiser = name in ("optimiser", "optimizer", "momentum")
+            hint = f" Optimisers are parts: {self.name}+local-momentum or {self.name}+server-adam."
+            return str(unknown("setting", name, self.settings)) + hint * optimiser
         return (
             f"{name} is a field of {self.rule.__name__} but not a setting. Declare it with"
             f" {name}: float = leaf(default=..., doc=...)."

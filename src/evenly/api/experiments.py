@@ -105,8 +105,8 @@ def compare(
         rounds: Number of communication rounds.
         seeds: Number of seeds, or a list of them. Each draws new cohorts and batches, and new
             splits unless the data are a `Federation` or have a split column.
-        model: Name of a model, such as ``"mlp(hidden=[64])"``, or a model of `evenly.models`. By
-            default the simplest that fits.
+        model: Name of a model, such as ``"mlp(hidden=[64])"``, a model of `evenly.models`, or one
+            that `evenly.from_torch` made of a PyTorch module. By default the simplest that fits.
         sampling: How the cohort of a round is sampled, for methods that do not set their own.
         learning_rate: Local learning rate, for methods that do not set their own.
         batch_size: Rows in a local step, for methods that do not set their own.

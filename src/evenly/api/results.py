@@ -546,6 +546,9 @@ class Results:
     ) -> Model:
         """The trained model of a method, which predicts the labels of new rows.
 
+        For a method with personal models, such as Ditto, it is the shared one; the figures are
+        those of the personal models, which a new client does not have.
+
         Args:
             method: Label of the method. It may be left out if there is only one.
             seed: Seed of the run. By default the first.

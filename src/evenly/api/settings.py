@@ -247,10 +247,12 @@ def model_of(model: Any) -> tuple[str, Task | None]:
     if isinstance(model, str):
         return model, None
     if isinstance(model, type) or not hasattr(model, "losses"):
+        name = model.__name__ if isinstance(model, type) else type(model).__name__
+        wrap = "evenly.models.Custom and evenly.models.from_equinox wrap other JAX models."
+        if hasattr(model, "state_dict"):
+            wrap = "It seems to be a PyTorch module: pass evenly.from_torch(module, example=rows)."
         raise TypeError(
             "model must be a name such as 'mlp(hidden=[64])' or a model of evenly.models, got"
-            f" {'the class ' if isinstance(model, type) else 'a '}"
-            f"{model.__name__ if isinstance(model, type) else type(model).__name__}."
-            " evenly.models.Custom and evenly.models.from_equinox wrap other JAX models."
+            f" {'the class ' if isinstance(model, type) else 'a '}{name}. {wrap}"
         )
     return "", model

@@ -302,7 +302,14 @@ def as_features(x: Any, *, exact: bool = False) -> np.ndarray:
     With `exact`, whole numbers stay whole numbers in tables, too: they are numbers of tokens. The
     result is a copy, unless `x` is a memory-mapped file that needs no conversion.
     """
-    mapped, x = isinstance(x, np.memmap), np.asarray(x)
+    mapped, given = isinstance(x, np.memmap), x
+    try:
+        x = np.asarray(x)
+    except ValueError:
+        raise TypeError(
+            f"x must be an array, got a {type(given).__name__} whose rows have no common shape. Of"
+            " a Dataset, pass the inputs: numpy.stack([one[0] for one in dataset])."
+        ) from None
     if x.ndim < 2:
         raise ValueError(
             f"x must have one row per example, [rows, features] or more axes, got shape {x.shape}."

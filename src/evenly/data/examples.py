@@ -128,12 +128,13 @@ def federation_of_examples(
     name: str = "data",
 ) -> Federation:
     """The federation of a data set; see `Federation.from_dataset`."""
-    require(
-        not (hasattr(data, "batch_size") and hasattr(data, "dataset")),
-        f"The data must be a Dataset, got a {type(data).__name__}, which shuffles and batches one."
-        " Pass its .dataset.",
-    )
     parts = by_client(data)
+    for one in [data] if parts is None else parts.values():
+        require(
+            not (hasattr(one, "batch_size") and hasattr(one, "dataset")),
+            f"The data must be a Dataset, got a {type(one).__name__}, which shuffles and batches"
+            " one. Pass its .dataset.",
+        )
     require(
         parts is not None or roles.client is not None,
         "client is needed: the column that names the client of each example, or an array with one"

@@ -237,6 +237,11 @@ def rule(tuning: Tuning) -> str:
             f"the baseline and the {allowed} of {trials} settings whose {kept} stays within"
             f" {margin_text(plan)} of the baseline's"
         )
+    if plan.within is not None and not allowed:
+        return (
+            f"None of the {trials} settings keeps {kept} within {margin_text(plan)} of the"
+            " baseline's. Test rows were not used for the choice."
+        )
     if len(plan.objectives) == 1:
         return (
             f"This is the {names} among {among}. {_tie(tuning)}Test rows were not used for the"
