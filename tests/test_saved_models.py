@@ -174,10 +174,7 @@ def test_an_own_model_needs_its_task_to_come_back(tiny: Federation, tmp_path: Pa
     save(model, tmp_path / "own.npz")
     with pytest.raises(
         ValueError,
-        match=(
-            r"own.npz holds a model of your own, whose code is not stored.*load\(path,"
-            r" task=\.\.\.\)"
-        ),
+        match=r"own.npz holds a model of your own, whose code is not stored\. .* `task=\.\.\.`",
     ):
         load(tmp_path / "own.npz")
     np.testing.assert_array_equal(

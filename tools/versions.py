@@ -22,6 +22,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))  # scripts, not a package
+
+import machine
+
 ENVIRONMENTS = ROOT / ".versions"
 RESULT = ROOT / "benchmarks" / "results" / "flower_versions.json"
 # One version for each way in which Flower's processes are started (`evenly.flower.versions`).
@@ -43,7 +47,7 @@ def main() -> int:
     print(f"largest difference between versions: {apart:.1e}")
     if options.write:
         told = {"command": "make versions", "date": datetime.date.today().isoformat()}
-        told |= {"between": apart, "versions": found}
+        told |= {"machine": machine.description(), "between": apart, "versions": found}
         RESULT.write_text(json.dumps(told, indent=1) + "\n")
     return int(max(apart, *(one["away"] for one in found)) > LARGEST)
 

@@ -431,8 +431,8 @@ def _task_to_json(task: Task) -> dict[str, Any] | None:
 def _task_from_json(path: Path, stored: dict[str, Any] | None, leaves: int) -> Task:
     if stored is None:
         raise ValueError(
-            f"{path.name} holds a model of your own, whose code is not stored. Pass the model that"
-            " was trained again: task=... ."
+            f"{path.name} holds a model of your own, whose code is not stored. Pass the task that"
+            " was trained with `task=...`."
         )
     try:
         require(STORED.keys() == stored.keys(), "its task has no name or no settings")

@@ -154,7 +154,7 @@ def test_a_folder_of_a_newer_version_is_never_touched(copy, force):
             ValueError,
             match=(
                 r"newer version of evenly \(format 2; this version reads up to 1\)\. Upgrade"
-                r" evenly, or choose"
+                r" evenly\. Choose"
             ),
         ):
             Store(copy, plan, force=force)

@@ -31,7 +31,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +52,10 @@ from evenly.flower.deploy.loopback import (
 from evenly.simulate import simulate
 from tests.flower.loopback import ROOT, warm
 from tests.flower.small import SEEDS, algorithm_of, small, task_of
+
+sys.path.append(str(ROOT / "benchmarks"))  # scripts, not a package
+
+import machine
 
 APP = Path(__file__).parent / "apps" / "chaos"
 QUICK = Path(__file__).parent / "quick"
@@ -335,7 +338,8 @@ def write(found: list[dict[str, Any]], seconds: int) -> None:
     rest = [one for one in old["kills"] if one["number"] not in new]
     told = {
         "command": "make chaos", "date": datetime.date.today().isoformat(),
-        "flwr": metadata.version("flwr"), "seconds": seconds + (old["seconds"] if rest else 0),
+        "machine": machine.description(), "versions": machine.versions("evenly", "flwr", "jax"),
+        "seconds": seconds + (old["seconds"] if rest else 0),
         "kills": sorted([*rest, *found], key=_number),
     }  # fmt: skip
     RESULT.write_text(json.dumps(told, indent=1) + "\n")

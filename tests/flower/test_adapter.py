@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from flwr.serverapp.strategy import Result
 
-from evenly.flower import adapter, first_arrays, recorder, strategy
+from evenly.flower import first_arrays, lifecycle, recorder, strategy
 from evenly.flower.clients.jax import app
 from evenly.flower.recorder import Recorder
 from evenly.watch.state import WatchState
@@ -145,7 +145,7 @@ def test_missing_clients_are_waited_for_in_steps_until_the_timeout(
             )
 
     clock = Clock()
-    monkeypatch.setattr(adapter, "time", clock)
+    monkeypatch.setattr(lifecycle, "time", clock)
     with pytest.raises(ValueError, match=r"the 6 chosen clients must send .* and 1 did"):
         strategy("fedavg", fraction_evaluate=0.0).start(
             Lost(client), first(), num_rounds=2, timeout=7.0
@@ -159,7 +159,7 @@ def test_missing_clients_are_waited_for_in_steps_until_the_timeout(
 
 def test_one_client_that_is_enough_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
     clock = Clock()
-    monkeypatch.setattr(adapter, "time", clock)
+    monkeypatch.setattr(lifecycle, "time", clock)
     grid = OneProcess(client)
     made = strategy("fedavg", min_train_nodes=1, fraction_evaluate=0.0)
     made.configure_train(1, first(), EMPTY, grid)
