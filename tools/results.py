@@ -34,9 +34,11 @@ from evenly.papers.thesis import COLUMNS as STUDY_COLUMNS
 from evenly.papers.thesis import FRACTIONS, SCORES, StudyView, study_views
 from evenly.report.charts.accuracy import distribution
 from evenly.report.charts.theme import save_chart
+from evenly.report.group_values import group_split
 from evenly.report.setup_sections import SPREADS, WHO, metric_title, paper_figures
 from evenly.report.values import (
     COLUMNS,
+    client_split,
     difference,
     final_values,
     format_spread,
@@ -48,6 +50,7 @@ from tools.markdown import lines, numbers, table, versions
 DOCS = Path(__file__).parents[1] / "docs"
 # Stored where there is no paper: metrics of clients, then of groups.
 MEASURED = (
+    "central",
     "average",
     "worst10",
     "variance_true",
@@ -57,6 +60,7 @@ MEASURED = (
     "worst_tpr",
     "worst_accuracy",
 )
+CENTRAL_ROWS = "clients on their validation rows, groups on the central test set"
 COURSE_WORDS = {"all": "all", "voted": "of the last round"}
 STUDY_METRICS = (*STUDY_COLUMNS.values(), *SCORES)
 STUDY_TABLES = (
@@ -189,12 +193,13 @@ def command(name: str, plan: Plan, usual: Plan) -> str:
 
 
 def measured(comparison: Comparison) -> Iterator[Stored]:
-    """Yield, on test rows, the mean of each metric of each method and its paired change from the
-    first method, with 95 % intervals.
+    """Yield the mean of each metric of each method and its paired change from the first method,
+    with 95 % intervals, on the rows that the report uses: test rows, or, where no client has any,
+    the central test set and the clients' validation rows.
     """
-    values = final_values(comparison)
+    values = final_values(comparison, client_split(comparison))
     for run in comparison.runs:
-        groups = group_metrics(comparison.federation, run.trace, "test")
+        groups = group_metrics(comparison.federation, run.trace, group_split(comparison))
         values[run.label][run.seed] |= {name: float(series[-1]) for name, series in groups.items()}
     first, *_ = comparison.labels
     known = next(iter(values[first].values()))
@@ -254,8 +259,10 @@ def page(stored: Stored) -> str:
         splits = stored["draws"]["splits"]
         return f"{head}, {splits} for each draw. {draws_page(stored)}"
     if "measured" in stored:
+        central = any(one["metric"] == "central" for one in stored["measured"])
+        rows = CENTRAL_ROWS if central else "test rows"
         return (
-            f"{head}, test rows, mean ± half of the 95 % interval over seeds. Changes are from the"
+            f"{head}, {rows}, mean ± half of the 95 % interval over seeds. Changes are from the"
             " first method, seed by seed on the same rows and batches; bold where the 95 %"
             f" interval leaves out 0.\n\n{measured_table(stored)}"
         )

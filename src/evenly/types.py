@@ -351,8 +351,9 @@ class Rule(Protocol):
     def bounds(self, public: Tree, limits: Limits) -> Bounds:
         """How much one client can add to the sums, for differential privacy.
 
-        The gate enforces the bounds, so that wrong ones cost accuracy and not privacy. By default
-        clients add nothing but their vector and weight.
+        The gate enforces the bounds, so that wrong ones cost accuracy and not privacy. What `begin`
+        returns is not bounded and counts as public. By default clients add nothing but their vector
+        and weight.
         """
         return Bounds(typical=limits.rows / limits.weight if self.counts_sizes else 1.0)
 

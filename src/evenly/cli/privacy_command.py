@@ -20,7 +20,7 @@ def privacy(
         float | None, typer.Option(help="Noise, in place of epsilon: prints the epsilon it gives.")
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="Probability of failure. By default at most 1e-5.")
+        float | None, typer.Option(help="Slack beyond epsilon. By default at most 1e-5.")
     ] = None,
 ) -> None:
     """Print what privacy for clients costs, before training.
@@ -41,7 +41,7 @@ def privacy(
     given = ", ".join(f"{name}={value}" for name, value in settings.items() if value is not None)
     known = price(algorithm(f"{method}+dp({given})"), clients, rounds)
     console = Console(highlight=False)
-    console.print(f"Promise: {claim_words(known)}, over {rounds:,} rounds.")
+    console.print(f"Promise: {claim_words(known)}, over {rounds:,} rounds of one run.")
     console.print(f"Neighbours: {RELATIONS[known['relation']]}.")
     console.print(f"Noise multiplier of a round: {known['noise_multiplier']:g}.")
     share = known["noise_of_mean"]
@@ -51,6 +51,7 @@ def privacy(
     )
     console.print(f"It assumes that: {known['assumes'] or 'nothing'}.")
     console.print(
-        "It holds against clients and outsiders who see the models, not against the server, which"
-        " adds the noise. A simulation protects nobody, because its noise follows from its seed."
+        "A claim holds against clients and outsiders who see the models, not against the server,"
+        " which adds the noise. A simulation protects nobody, because its noise follows from its"
+        " seed."
     )

@@ -1,7 +1,8 @@
-"""Differential privacy for the rows of a client: everything that it sends is noised by itself.
+"""Differential privacy for the rows of a client, which noises what it sends about training rows.
 
 Neighbours are two sets of training rows that differ by one row, added or removed. How many rows a
-client has is public. Three things leave a client:
+client has is public, so that a removed row is one that counts nothing while the number stays. Three
+things leave a client:
 
     training  DP-SGD (Abadi et al., "Deep Learning with Differential Privacy", CCS 2016): the
               gradient of each row is shortened to the length `clip`, Gaussian noise of deviation
@@ -29,7 +30,6 @@ from evenly.parts.work import (
     FullGradient,
     LocalState,
     LocalTraining,
-    PersonalTraining,
     Reweigh,
     TrainingAlone,
     penalty_gradient,
@@ -93,11 +93,10 @@ class PrivateTraining:
     """Local training whose steps follow clipped and noised gradients.
 
     The optimiser, FedProx's pull and the regularisation term do not read rows, so that they need no
-    noise. A personal model (Ditto) never leaves the client and is trained without noise.
+    noise. There is no personal model: evaluations would tell what it learned without noise.
     """
 
     training: LocalTraining
-    personal: LocalTraining | None = None
     clip: float = leaf(default=1.0, above=0)
     noise_multiplier: float = leaf(default=1.0, least=0)
     signals: SignalNoise | None = None
@@ -112,15 +111,7 @@ class PrivateTraining:
     def plain(self) -> Work:
         """The work without privacy."""
         own = self.training
-        if self.full:
-            return FullGradient(learning_rate=own.learning_rate)
-        if self.personal is None:
-            return own
-        pull = self.personal.mu
-        return PersonalTraining(
-            learning_rate=own.learning_rate, pull=0.0 if pull is None else pull, epochs=own.epochs,
-            optimiser=own.optimiser, options=own.options, max_steps=own.max_steps,
-        )  # fmt: skip
+        return FullGradient(learning_rate=own.learning_rate) if self.full else own
 
     @property
     def epochs(self) -> int:
@@ -140,39 +131,32 @@ class PrivateTraining:
         return True
 
     def remember(self, model: Tree) -> Tree:
-        return None if self.personal is None else model
+        return None
 
-    def start(self, task: Task, received: Tree, memory: Tree) -> tuple[LocalState, Any]:
+    def start(self, task: Task, received: Tree, memory: Tree) -> LocalState:
         require(
             not isinstance(received, trees.Stateful),
             f"{type(task).__name__} keeps running statistics of its rows (batch norm), which"
             " dp(unit=row) does not cover. Use a network with group norm, or without norms.",
         )
-        shared = self.training.start(task, received, None)
-        return shared, None if self.personal is None else LocalState(memory, shared.optimiser)
+        return self.training.start(task, received, None)
 
     def step(
-        self, task: Task, received: Tree, local: tuple[Any, Any], batch: Shard, key: Any = None
-    ) -> tuple[Any, Any]:
-        shared, personal = local
+        self, task: Task, received: Tree, local: LocalState, batch: Shard, key: Any = None
+    ) -> LocalState:
         rows_key, noise_key = jax.random.split(key)
-        total = clipped_sum(task, shared.model, batch, self.clip, rows_key)
+        total = clipped_sum(task, local.model, batch, self.clip, rows_key)
         total = add_noise(total, self.noise_multiplier * self.clip, noise_key)
         if task.reduction == "mean":
             total = trees.scale(total, 1.0 / batch.expected)
-        gradient = trees.add(total, penalty_gradient(task, shared.model))
-        shared = self.training.descend(received, shared, gradient)
-        if self.personal is not None:
-            personal = self.personal.step(task, received, personal, batch, rows_key)
-        return shared, personal
+        gradient = trees.add(total, penalty_gradient(task, local.model))
+        return self.training.descend(received, local, gradient)
 
-    def finish(self, task: Task, received: Tree, local: tuple[Any, Any]) -> tuple[Tree, Tree]:
-        shared, personal = local
-        vector, _ = self.training.finish(task, received, shared)
-        return vector, None if personal is None else personal.model
+    def finish(self, task: Task, received: Tree, local: LocalState) -> tuple[Tree, Tree]:
+        return self.training.finish(task, received, local)
 
     def deploy(self, model: Tree, memory: Tree) -> Tree:
-        return model if self.personal is None else memory
+        return model
 
 
 def clipped_sum(task: Task, model: Tree, batch: Shard, clip: Any, key: Any) -> Tree:
@@ -296,11 +280,10 @@ def with_private_rows(
         ValueError: If a part of the method sends what cannot be noised row by row.
     """
     require(not (reason := obstacle(algorithm)), f"{algorithm.label}: dp(unit=row) {reason}")
-    training, personal, rate = _trainings(algorithm.work, rate)
+    training, rate = _training(algorithm.work, rate)
     reweigh = algorithm.prepare
     work = PrivateTraining(
         training=training,
-        personal=personal,
         clip=clip,
         noise_multiplier=noise_multiplier,
         rate=rate,
@@ -330,9 +313,15 @@ def obstacle(algorithm: Algorithm) -> str:
     if algorithm.rule.groups is not None:
         return (
             "does not cover methods with several models: the model that a client chooses follows"
-            " from all its rows. Use a method with one model, such as fedavg or ditto."
+            " from all its rows. Use a method with one model, such as fedavg."
         )
-    if not isinstance(work, LocalTraining | FullGradient | PersonalTraining):
+    if jax.tree.leaves(work.remember(np.zeros(()))):
+        return (
+            "does not cover personal models: they are trained without noise, and evaluations tell"
+            " the server how well they fit. Use a method with one shared model, such as fedprox or"
+            " q-fedavg."
+        )
+    if not isinstance(work, LocalTraining | FullGradient):
         return f"does not know how to clip the rows of {type(work).__name__}. Use LocalTraining."
     if isinstance(work, LocalTraining) and work.shape is not None:
         return (
@@ -352,18 +341,11 @@ def obstacle(algorithm: Algorithm) -> str:
     return ""
 
 
-def _trainings(work: Work, rate: float) -> tuple[LocalTraining, LocalTraining | None, float]:
-    """The training of the shared and of the personal model, and the rate of their batches.
-
-    A full gradient is one step on a batch of all rows.
+def _training(work: Work, rate: float) -> tuple[LocalTraining, float]:
+    """The training, and the rate of its batches. A full gradient is one step on a batch of all
+    rows.
     """
     if isinstance(work, FullGradient):
-        return LocalTraining(learning_rate=work.learning_rate, mu=None), None, 1.0
-    if isinstance(work, PersonalTraining):
-        plain = LocalTraining(
-            learning_rate=work.learning_rate, epochs=work.epochs, mu=None,
-            optimiser=work.optimiser, options=work.options, max_steps=work.max_steps,
-        )  # fmt: skip
-        return plain, replace(plain, mu=work.pull), rate
+        return LocalTraining(learning_rate=work.learning_rate, mu=None), 1.0
     assert isinstance(work, LocalTraining)  # others were refused
-    return work, None, rate
+    return work, rate

@@ -205,9 +205,9 @@ class Poisson:
     round varies.
 
     Whether one client takes part does not depend on the others, which makes it the sampling that
-    differential privacy gains from. A round in which nobody takes part happens. A cohort has room
-    for more clients than practically ever take part; should a draw exceed it, clients of that draw
-    are left out at random.
+    differential privacy gains most from. A round in which nobody takes part happens. A cohort has
+    room for more clients than practically ever take part; should a draw exceed it, clients of that
+    draw are left out at random.
 
     Args:
         rate: Probability of each client to take part in a round, above 0 and at most 1.

@@ -66,7 +66,7 @@ def epsilon_of(noise_multiplier: float, releases: Releases, delta: float) -> flo
     Args:
         noise_multiplier: Noise of each release, as a multiple of what one client can move.
         releases: How many releases, and the sampling.
-        delta: Probability with which the promise may fail.
+        delta: How much probabilities may differ beyond epsilon.
 
     Returns:
         Epsilon; infinity without noise.
@@ -134,7 +134,7 @@ def noise_for(epsilon: float, releases: Releases, delta: float) -> float:
     Args:
         epsilon: The most that may be spent.
         releases: How many releases, and the sampling.
-        delta: Probability with which the promise may fail.
+        delta: How much probabilities may differ beyond epsilon.
 
     Returns:
         The noise multiplier of each release.

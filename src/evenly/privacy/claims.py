@@ -1,8 +1,12 @@
 """Claims: which promise a method with a sampling supports, and what is refused.
 
-Whether a claim holds depends on the sampling. Where each client is drawn on its own (`poisson`),
-somebody who does not know who took part learns less, and the account uses it. Where a fixed number
-is drawn, a newcomer displaces somebody else, so that one client moves the sum by twice its bound.
+Whether a claim holds depends on the sampling. Where clients are drawn at random, each with the same
+probability, somebody who does not know who took part learns less, and the account uses it. Where a
+fixed number is drawn, a newcomer displaces somebody else, so that one client moves the sum by twice
+its bound.
+
+The number of clients is public and the same for both neighbours: a missing client is one that
+contributes nothing.
 """
 
 import math
@@ -50,7 +54,7 @@ def sampling_claim(select: Select, clients: int) -> SamplingClaim:
             "nobody against whom it holds sees who took part in a round",
         )
     if isinstance(select, Full | Poisson):
-        return SamplingClaim(Releases(1), clients, "nothing about who sees who took part")
+        return SamplingClaim(Releases(1), clients, "nothing, even if everybody sees who took part")
     if isinstance(select, Uniform | Fraction):
         slots = select.slots(_of(clients))
         return SamplingClaim(
@@ -267,8 +271,8 @@ def facts(members: Sequence[Algorithm], clients: int, rounds: int) -> dict[str, 
     """
     if len(members) > 1:
         raise ValueError(
-            f"{members[0].label}: {len(members)} models of the same clients reveal"
-            f" {len(members)} times as much. Train one of them, such as q-fedavg(q=1)."
+            f"{members[0].label}: {len(members)} models of the same clients reveal far more than"
+            " one. Train one of them, such as q-fedavg(q=1)."
         )
     made = promise(members[0], clients, rounds)
     return {

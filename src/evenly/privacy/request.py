@@ -13,14 +13,14 @@ class Privacy:
     """Train with differential privacy.
 
     With `unit=client` the server bounds what each client can move in a round and adds noise to the
-    sums, so that the models reveal little about whether any one client took part. With `unit=row`
-    each client makes what it sends private for its own rows. Give either `epsilon`, from which the
-    noise follows, or `noise_multiplier`.
+    sums, so that the models reveal little about any one client. With `unit=row` each client makes
+    what it sends private for its own training rows. Give either `epsilon`, from which the noise
+    follows, or `noise_multiplier`.
 
     Args:
         unit: What is protected: a whole client, or one row.
-        epsilon: The most that all rounds together may reveal; smaller is stricter.
-        delta: Probability with which the promise may fail. By default at most 1e-5.
+        epsilon: The most that all rounds of a run may reveal together; smaller is stricter.
+        delta: How much probabilities may differ beyond epsilon. By default at most 1e-5.
         noise_multiplier: Standard deviation of the noise, as a multiple of what one unit can move.
         clip: Largest length of a client's update, or `adaptive`, which follows the lengths of all.
         weight: Largest weight of a client, as a multiple of an average client's.
@@ -57,7 +57,7 @@ class Privacy:
         default=None,
         above=0,
         below=1,
-        doc="probability with which the promise may fail; by default at most 1e-5",
+        doc="how much probabilities may differ beyond epsilon; by default at most 1e-5",
     )
     noise_multiplier: float | None = leaf(
         default=None,

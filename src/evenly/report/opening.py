@@ -317,7 +317,7 @@ WHOSE = {"worst10": " of clients", "variance": " between clients"}  # after a me
 WITHHELD = (
     "A method of this comparison is private for clients. Figures of evaluations are computed from"
     " the clients' data without noise and are withheld from this page. Whoever trained has them in"
-    " Python (evenly.Results). A method with dp(histogram=5) releases a noised histogram of"
+    " Python (evenly.Results). In a simulation, dp(histogram=5) releases a noised histogram of"
     " client accuracies; dp(publish=true) shows all figures and claims nothing."
 )
 

@@ -461,19 +461,20 @@ PROMISE = (
     " about one client at most what epsilon and delta state, for neighbours as in the table."
 )
 PROMISE_HOLDS = (
-    "It holds against clients and outsiders who see the models, under the stated assumption. It"
-    " does not hold against the server, which sees every update before it adds the noise.",
+    "A claim holds against clients and outsiders who see the models, under the stated assumption."
+    " It does not hold against the server, which sees every update before it adds the noise.",
     "Figures of clients and groups are computed from their data without noise, and epsilon does"
     " not cover them. They are left out of this page unless a method has publish=true, for which"
     " nothing is claimed.",
     "Taken as public: the number of clients, their mean number of training rows, sums over all"
-    " clients from which a method starts, and all settings. Every further run on the same clients,"
-    " also of another method on this page or of a search for settings, adds to what is revealed."
-    " Models of methods that are not in the table reveal without limit.",
+    " clients from which a method starts, how columns became numbers, and all settings. Every"
+    " further run on the same clients, also of another seed or method on this page or of a search"
+    " for settings, adds to what is revealed. Models of methods that are not in the table reveal"
+    " without limit.",
 )
 PROMISE_SIMULATED = (
-    "This is a simulation. Its noise follows from the seed, so that whoever knows the seed can"
-    " remove it. It measures what privacy costs and protects nobody."
+    "This is a simulation. Its noise and cohorts follow from the seed, so that whoever knows the"
+    " seed can remove the noise. It measures what privacy costs and protects nobody."
 )
 PROMISE_DEPLOYED = (
     "Noise and cohorts were random numbers of the server, which must be trusted to have added the"
@@ -504,7 +505,7 @@ def promise_section(comparison: Comparison) -> Html:
     rows = [_promise_row(label, known) for label, known in comparison.privacy.items()]
     parts = [
         paragraph(PROMISE),
-        grid("For one run of each method.", columns, rows),
+        grid("For one run of each method, with one seed.", columns, rows),
         bullets((*PROMISE_HOLDS, PROMISE_DEPLOYED if comparison.deployed else PROMISE_SIMULATED)),
     ]
     cut = [row for label in comparison.privacy if (row := _what_was_cut(comparison, label))]

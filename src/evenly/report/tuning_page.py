@@ -155,8 +155,9 @@ WITHHELD = (
     " withheld from this page. tuning.csv and study.db hold them, for whoever searched."
 )
 NOT_COVERED = (
-    "It covers the models of all trials. It does not cover the choice, which was made by exact"
-    " figures of validation rows."
+    "It covers the models of all trials, against whom and under the assumption that the report of"
+    " the choice states. It does not cover the choice, which was made by exact figures of"
+    " validation rows."
 )
 
 
