@@ -54,9 +54,10 @@ def chaos_part() -> str:
     wrong = [one for one in kills if one["problem"]]
     stages = ", ".join(dict.fromkeys(one["stage"] for one in kills))
     said = (
-        f"`make chaos` on {found['date']} with Flower {found['versions']['flwr']}: {len(kills)} processes"
-        f' killed with SIGKILL, one per run, at these stages: {stages}. "Same model" means at'
-        " most 1e-6 from the simulator's; it differs only where a client was left out of a round."
+        f"`make chaos` on {found['date']} with Flower {found['versions']['flwr']}: {len(kills)}"
+        f" processes killed with SIGKILL, one per run, at these stages: {stages}."
+        ' "Same model" means at most 1e-6 from the simulator\'s; it differs only where a client was'
+        " left out of a round."
         f" Problems: {len(wrong)}."
     )
     return folded(f"{table(head, rows, numbers(1, 7))}\n\n{said}")

@@ -21,11 +21,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "benchmarks"))  # scripts, not a package
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # scripts, not a package
 
 import machine
 
+ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / ".versions"
 RESULT = ROOT / "benchmarks" / "results" / "flower_versions.json"
 # One version for each way in which Flower's processes are started (`evenly.flower.versions`).

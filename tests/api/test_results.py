@@ -322,7 +322,7 @@ def test_a_model_of_ones_own_is_passed_again_only_in_a_new_session(tmp_path: Pat
     np.testing.assert_array_equal(first.model("fedavg", seed=1).probabilities(rows), expected)
     again = evenly.load_results(tmp_path)
     assert isinstance(again, evenly.Results)
-    with pytest.raises(ValueError, match="with `task=...`"):
+    with pytest.raises(ValueError, match=r"with `task=\.\.\.`"):
         again.model("fedavg", seed=1)
     found = again.model("fedavg", seed=1, task=task).probabilities(rows)
     np.testing.assert_array_equal(found, expected)

@@ -1,6 +1,7 @@
 """What is withheld where a method is private for clients, and the release that is offered."""
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import evenly
 from evenly.algorithms import algorithm
 from evenly.cli.result_commands import Format, _latex, _rows
 from evenly.datasets import DATASETS
+from evenly.experiment import tuning
+from evenly.experiment.execute import _with_promises
+from evenly.experiment.plan import Plan
 from evenly.experiment.promises import BINS, histogram_figures, histogram_of, said, withholds
 from evenly.privacy.accounting import Releases, epsilon_of
 from evenly.privacy.claims import facts
@@ -76,6 +80,49 @@ def test_figures_are_shown_where_they_are_asked_for_and_nothing_is_claimed(tmp_p
 def test_one_private_method_withholds_the_figures_of_all():
     assert withholds({"a": {"published": True}, "b": {"published": False}})
     assert not withholds({"a": {"published": True}})
+
+
+def test_a_private_method_withholds_figures_before_its_noise_is_known():
+    private = algorithm("fedavg+poisson(rate=0.1)+dp(epsilon=8)")
+    assert withholds({}, [algorithm("fedavg"), private])
+    assert not withholds({}, [algorithm("fedavg+poisson(rate=0.1)+dp(epsilon=8, publish=true)")])
+    assert not withholds({}, [algorithm("fedavg+dp(unit=row, epsilon=8)")])
+
+
+def test_trials_of_a_private_search_show_no_figure_while_they_train(tmp_path, monkeypatch):
+    live: list[str] = []
+    monkeypatch.setattr(
+        tuning.shutil, "rmtree",
+        lambda path, **_: live.extend(f.read_text() for f in path.rglob("live.jsonl")),
+    )  # fmt: skip
+    data = DATASETS["synthetic-census"].load(rows=400, clients=6)
+    method = (
+        "fedavg(learning_rate=[0.1, 1], weights=equal)+full+dp(noise_multiplier=2, forced=true)"
+    )
+    evenly.tune(
+        data, method, baseline=method.replace("[0.1, 1]", "0.5"), rounds=2, seeds=1, trials=2,
+        out=tmp_path / "search",
+    )  # fmt: skip
+    values = [json.loads(line) for text in live for line in text.splitlines()]
+    assert any("values" in line for line in values)
+    assert not any(line.get("values") for line in values)
+
+
+def test_a_plan_that_was_written_by_hand_is_calibrated_before_it_trains(tmp_path):
+    """Its figures are withheld, which follows from the promise."""
+    plan = Plan(name="by hand", data={"name": "synthetic-census", "rows": 400, "clients": 6},
+                methods=(f"{PRIVATE})",), rounds=1, seeds=(0,))  # fmt: skip
+    assert not plan.privacy
+    (known,) = _with_promises(plan).privacy.values()
+    assert known["noise_multiplier"] == 20
+    plain = dataclasses.replace(plan, methods=(PLAIN,))
+    assert _with_promises(plain) is plain
+
+
+def test_one_method_of_a_private_comparison_can_be_looked_at(folder):
+    _, results = folder
+    page = results[PLAIN].report(folder[0] / "one.html").read_text()
+    assert "withheld" in page
 
 
 def test_the_histogram_is_one_release_that_can_be_repeated(folder):

@@ -144,6 +144,11 @@ def test_mistakes_in_a_space_are_named(method, searches, words):
         ),
         ("q-fedavg(q=0..1)", {"rounds": 0}, "rounds must be at least 1"),
         ("q-fedavg(q=0..1)", {"sampling": "unifrm"}, "Did you mean 'uniform'"),
+        (
+            "multi-q(learning_rate=0.1..1)+dp(epsilon=8)",
+            {"baseline": "fedavg+dp(epsilon=8)"},
+            "models of the same clients reveal far more than one",
+        ),
     ],
 )
 def test_mistakes_in_a_search_are_named_before_anything_is_trained(method, options, words):

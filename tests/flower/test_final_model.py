@@ -1,5 +1,6 @@
 """The final model in the folder of a deployment, and evaluation without training."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,23 @@ def test_a_folder_without_a_model_is_one_sentence(tmp_path: Path):
     (tmp_path / "models" / "arrays.npz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match="is damaged"):
         final_arrays(tmp_path)
+
+
+def test_figures_of_a_private_model_are_withheld_where_it_is_only_evaluated(tmp_path: Path):
+    """Such a folder counts no release, from which a report takes the promise."""
+    grid, _ = trained(tmp_path / "run")
+    method = "fedavg+full+dp(noise_multiplier=1, forced=true)"
+    made = strategy(
+        method, task=TASK, seeds=SEEDS, folder=tmp_path / "only", introduce=True,
+        min_available_nodes=CLIENTS,
+    )  # fmt: skip
+    assert made.evaluate(grid, final_arrays(tmp_path / "run")) is not None
+    page = (tmp_path / "only" / "report.html").read_text()
+    assert "no claim: this folder does not say what was released" in page
+    for section in ("results", "clients", "groups"):
+        assert f'id="{section}"' not in page
+    live = (tmp_path / "only" / "live.jsonl").read_text().splitlines()
+    assert not any(json.loads(line).get("values") for line in live)
 
 
 def test_evaluation_without_training_gives_the_tables_of_the_last_round(tmp_path: Path):

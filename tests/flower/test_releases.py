@@ -14,6 +14,9 @@ from flwr.app import Context, Message
 from evenly.experiment.reopen import open_results
 from evenly.flower import Caps, aggregation, first_arrays, releases, strategy, wire
 from evenly.flower.clients.jax import app
+from evenly.privacy import Privacy
+from evenly.privacy.claims import refuse
+from evenly.records import replace
 from evenly.simulate import simulate
 from tests.flower.grids import NODES, OneProcess, settings
 from tests.flower.small import SEEDS, algorithm_of, small, task_of
@@ -86,6 +89,47 @@ def test_a_killed_server_goes_on_counting_and_stops_when_all_is_spent(tmp_path: 
     (folder / "releases.json").write_text("{}")
     with pytest.raises(ValueError, match="nobody knows what was released"):
         deployed(text, folder)
+
+
+def test_a_round_with_too_few_replies_is_counted(tmp_path: Path):
+    """Whoever sees that it ended learns that few replied."""
+    text, folder = f"fedavg(weights=equal)+full+{NOISED}", tmp_path / "run"
+
+    def failing(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "train":
+            raise RuntimeError
+        return app(small(CLIENTS), task_of(text))(message, context)
+
+    with pytest.raises(ValueError, match="must send a usable reply"):
+        deployed(text, folder, OneProcess(failing, NODES[:CLIENTS]))
+    assert count(folder)["used"] == 1
+
+
+def test_a_restart_keeps_the_sampling_that_was_promised(tmp_path: Path):
+    text, folder = f"fedavg(weights=equal)+{NOISED}", tmp_path / "run"
+    given = {"fraction_train": 0.5, "rounds": 1}
+    deployed(text, folder, **given, min_train_nodes=2)
+    with pytest.raises(ValueError, match="rounds of about 2 clients, and now 3 would take part"):
+        deployed(text, folder, **given, min_train_nodes=3)
+
+
+def test_rounds_without_their_count_are_not_continued(tmp_path: Path):
+    text, folder = f"fedavg(weights=equal)+full+{NOISED}", tmp_path / "run"
+    deployed(text, folder, rounds=1)
+    (folder / "releases.json").unlink()
+    with pytest.raises(ValueError, match=r"1 rounds and no releases\.json"):
+        deployed(text, folder, rounds=2)
+    assert not (folder / "releases.json").exists()
+
+
+@pytest.mark.parametrize("field", ["final_pass", "people"])
+def test_updates_that_the_account_does_not_count_are_refused(field: str):
+    made = algorithm_of("fedavg(weights=equal)+full")
+    rule = made.rule
+    kept = type(rule.__class__.__name__, (type(rule),), {field: True})
+    with pytest.raises(ValueError, match=f"Leave {field}=true out"):
+        refuse(replace(made, rule=kept(**{f: getattr(rule, f) for f in rule.__dataclass_fields__}),
+                       privacy=Privacy(epsilon=8.0, forced=True)), 100)  # fmt: skip
 
 
 def test_a_release_is_counted_before_it_is_made_and_has_noise_of_its_own(tmp_path: Path):

@@ -7,6 +7,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from evenly.privacy.accounting import REPLACE, Releases, epsilon_of, joint, noise_for, usual_delta
+from evenly.privacy.claims import claim_words, rounded_up
 
 DELTA = 1e-5
 
@@ -91,6 +92,17 @@ def test_more_rounds_and_further_releases_cost_more_and_more_noise_costs_less():
     assert cost > epsilon_of(1.0, some._replace(rate=0.05), DELTA)
     alone = epsilon_of(1.0, Releases(0, more=(5.0,)), DELTA)
     assert alone == epsilon_of(5.0, Releases(1), DELTA)
+
+
+def test_what_is_claimed_is_rounded_up():
+    words = claim_words({"no_claim": "", "epsilon": 7.524, "delta": 1e-5})
+    assert words == "epsilon 7.53 at delta 1e-05"
+    assert [rounded_up(x) for x in (8.0, 0.1001, 1e-7, 1234.5)] == [
+        "8",
+        "0.101",
+        "1e-07",
+        "1.24e+03",
+    ]
 
 
 def test_states_without_a_number_and_refusals():

@@ -44,6 +44,7 @@ from evenly.experiment.python_objects import write_federation
 from evenly.notation import parse_one, unknown
 from evenly.outside import check_kinds, kinds_of
 from evenly.plugins import load_planned
+from evenly.privacy.claims import withheld
 from evenly.randomness import generator
 from evenly.records import replace
 from evenly.saved_models import Model, models_of
@@ -528,6 +529,16 @@ def _check_training_rows(federation: Federation) -> None:
         )
 
 
+def _with_promises(plan: Plan) -> Plan:
+    """The plan with what its private methods promise, which it may lack if it was written by hand:
+    figures of evaluations are withheld because of it.
+    """
+    private = [v for v in plan.variants() if withheld(v.members[0].privacy)]
+    if all(variant.label in plan.privacy for variant in private):
+        return plan
+    return plan.calibrated(setting_of(plan, plan.seeds[0]).federation.clients)
+
+
 def main() -> None:
     """Run `python -m evenly.experiment.execute plan.json OUT [--no-models]`."""
     if len(sys.argv) not in (3, 4) or sys.argv[3:] not in ([], ["--no-models"]):
@@ -547,6 +558,7 @@ def main() -> None:
         else:
             plan = Plan.from_json(text)
             load_planned(plan.plugins)
+            plan = _with_promises(plan)
             store = Store(folder, plan)
             with training_timer(
                 folder,

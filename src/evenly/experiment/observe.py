@@ -338,7 +338,7 @@ class Followers:
         )
         found = {
             split: {m: v.tolist() for m, v in live_metrics(self._federation, every, split).items()}
-            for split in (() if withholds(self._plan.privacy) else self._splits)
+            for split in (() if self._withholds else self._splits)
         }
         owners = [(variant, params_of(self._plan, variant, program.seed)) for variant in variants]
         of = np.repeat(np.arange(len(variants)), [len(trace.rounds) for trace in traces])
@@ -356,6 +356,10 @@ class Followers:
                 {split: each for split, each in values.items() if each},
                 params,
             )
+
+    @property
+    def _withholds(self) -> bool:
+        return withholds(self._plan.privacy, (v.members[0] for v in self._variants))
 
     def _variants_of(self, program: Program) -> list[int]:
         inside = set(program.members)

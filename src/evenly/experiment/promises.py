@@ -6,7 +6,7 @@ that are meant to be shared, the report, results.csv and the points of loggers, 
 unless every private method of the comparison has `publish=true`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,24 @@ from evenly.experiment.comparison import (
     tidy_rows,
 )
 from evenly.metrics import accuracy
+from evenly.privacy.claims import withheld
 from evenly.randomness import generator
+from evenly.types import Algorithm
 
 BINS = 20
 
 
-def withholds(privacy: Mapping[str, Any]) -> bool:
-    """Whether figures without noise are left out, from what methods promise by label.
+def withholds(privacy: Mapping[str, Any], methods: Iterable[Algorithm] = ()) -> bool:
+    """Whether figures without noise are left out, from what methods promise by label, and from the
+    methods themselves, which may be private before their noise is known.
 
     Example:
         >>> withholds({}), withholds({"fedavg+dp(epsilon=8)": {"published": False}})
         (False, True)
     """
-    return any(not known.get("published") for known in privacy.values())
+    return any(not known.get("published") for known in privacy.values()) or any(
+        withheld(one.privacy) for one in methods
+    )
 
 
 def shared_rows(comparison: Comparison) -> list[dict[str, Any]]:
@@ -72,7 +77,10 @@ def histogram_of(comparison: Comparison, label: str) -> list[float] | None:
     noise = comparison.privacy.get(label, {}).get("histogram")
     if not noise:
         return None
-    run = comparison.of(label)[0]
+    runs = comparison.of(label)
+    if not runs:  # of methods that were left out of these results
+        return None
+    run, *_ = runs
     split = SPLITS.index(compared_split(comparison.federation))
     own = np.asarray(accuracy(run.trace.tables[-1, split]))
     own = own[np.isfinite(own)]
@@ -110,6 +118,8 @@ def what_was_cut(comparison: Comparison, label: str) -> dict[str, Any] | None:
     """
     split = SPLITS.index(compared_split(comparison.federation))
     worst, others, weights, clips = [], [], [], []
+    if not comparison.of(label):  # one that was left out of these results
+        return None
     for trace in (run.trace for run in comparison.of(label)):
         if trace.cut is None or trace.clip is None:
             return None

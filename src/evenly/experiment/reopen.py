@@ -34,7 +34,10 @@ from evenly.experiment.plan import NewerError, Plan, programs, read_fields
 from evenly.experiment.python_objects import read_federation
 from evenly.experiment.study import Study, StudyPlan, execute_study
 from evenly.experiment.tuning_space import TuningPlan
+from evenly.notation import parse
 from evenly.plugins import refuse_unloaded
+from evenly.privacy import PRIVACIES
+from evenly.privacy.claims import CLIENT, uncounted
 from evenly.types import NO_CHOICE, Trace
 
 # Deployments. Clients do not answer in every round, so each evaluation shows the last answer of
@@ -63,9 +66,19 @@ def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
 
 
 def promises_of(deployment: Deployment, folder: Path | None) -> dict[str, Any]:
-    """What a deployment promises to its clients, by method; empty without such a promise."""
+    """What a deployment promises to its clients, by method; empty without such a promise.
+
+    A deployment that only evaluates a model releases nothing and promises nothing, and its figures
+    are withheld like those of the training.
+    """
     known = None if folder is None else read_releases(folder)
-    return {} if known is None else {deployment.method: known["promise"]}
+    if known is not None:
+        return {deployment.method: known["promise"]}
+    parts = parse(deployment.notation) if deployment.notation else ()
+    asked = [PRIVACIES[part.name](**part.settings) for part in parts if part.name in PRIVACIES]
+    if not asked or asked[0].unit != CLIENT:
+        return {}
+    return {deployment.method: uncounted(asked[0])}
 
 
 def comparison_of(

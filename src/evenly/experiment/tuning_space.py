@@ -24,6 +24,7 @@ from evenly.outside import check_kinds, kinds_of
 from evenly.parts.sampling import SAMPLINGS
 from evenly.parts.work import PREPARES
 from evenly.privacy import PRIVACIES
+from evenly.privacy.claims import refuse_several
 from evenly.records import require
 
 # The search space.
@@ -276,8 +277,15 @@ class TuningPlan:
             len(baseline) == 1,
             f"The baseline must be one method without a sweep, got {self.baseline!r}.",
         )
-        for values in self.space.grid() if self.sampler == "grid" else self.space.corners():
-            dataclasses.replace(self.shared, methods=(self.space.method(values),)).variants()
+        trials = [
+            variant
+            for values in (self.space.grid() if self.sampler == "grid" else self.space.corners())
+            for variant in dataclasses.replace(
+                self.shared, methods=(self.space.method(values),)
+            ).variants()
+        ]
+        for variant in (*baseline, *trials):
+            refuse_several(variant.members)
 
     def trials_together(self, methods: Sequence[str]) -> Plan:
         """The plan of a batch: without test rows, and evaluated after the last round only."""

@@ -320,6 +320,8 @@ class FairStrategy(Strategy):
         except ValueError:
             # so that the report names the clients that are missing
             deployment.recorder.record_left_out(usable.left_out)
+            if self._releases is not None and not self._releases.spent:
+                self._releases.count()
             raise
 
     def configure_evaluate(
@@ -522,7 +524,9 @@ class FairStrategy(Strategy):
         )
         self._deployment = deployment = RunningDeployment(made, self._folder, rounds=self._rounds)
         self._use_clients(deployment)
-        self._releases = releases.counted(deployment.setting, self._folder, self._rounds)
+        self._releases = releases.counted(
+            deployment.setting, self._folder, self._rounds, done=deployment.done
+        )
         if deployment.done == 0:
             deployment.record_start(
                 *cluster_clients(deployment.setting, deployment.state, config, grid, self._timeout)

@@ -24,7 +24,7 @@ from evenly.data.federation import Census
 from evenly.experiment.deployment import RELEASES, read_releases
 from evenly.flower.roster import DeploymentSetting, Options
 from evenly.privacy import gate
-from evenly.privacy.claims import CLIENT, calibrated, facts, gate_of, with_facts
+from evenly.privacy.claims import CLIENT, calibrated, facts, gate_of, sampling_claim, with_facts
 from evenly.privacy.gate import ClientGate, Guard
 from evenly.records import replace, require
 from evenly.types import Algorithm, Seeds, Tree
@@ -91,6 +91,14 @@ class ReleaseCount:
             f"{str(folder)!r} promised privacy among {known['clients']} clients, and {clients} are"
             " registered now. Start with the same clients, or choose another folder.",
         )
+        claim = sampling_claim(algorithm.select, clients)
+        settled = known["promise"]["relation"], known["promise"]["expected_clients"]
+        require(
+            settled == (claim.releases.relation, claim.expected),
+            f"{str(folder)!r} promised privacy for rounds of about {settled[1]:g} clients, and now"
+            f" {claim.expected:g} would take part. Start with the same fraction_train and"
+            " min_train_nodes, or choose another folder.",
+        )
         self._known: dict[str, Any] = known
         own = gate_of(with_facts(algorithm, self.promise), census, rounds)
         assert own is not None
@@ -112,10 +120,16 @@ class ReleaseCount:
             not self.spent,
             f"{SPENT} Another one would break the promise to clients.",
         )
-        self._known = {**self._known, "used": self._known["used"] + 1}
-        self._write(self._known)
+        self.count()
         bits = jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32))
         return Guard(self._gate, state, jax.random.wrap_key_data(bits, impl="threefry2x32"))
+
+    def count(self) -> None:
+        """Count a release: one that follows, or a round that ended because too few replied, which
+        shows who did not.
+        """
+        self._known = {**self._known, "used": self._known["used"] + 1}
+        self._write(self._known)
 
     def _write(self, known: Mapping[str, Any]) -> None:
         write_whole(self._path, lambda file: file.write(json.dumps(known, indent=1).encode()))
@@ -126,12 +140,22 @@ class ReleaseCount:
             os.close(folder)
 
 
-def counted(setting: DeploymentSetting, folder: Path | None, rounds: int) -> ReleaseCount | None:
-    """The count of a deployment's releases; None without privacy for clients, or if nothing is
-    trained.
+def counted(
+    setting: DeploymentSetting, folder: Path | None, rounds: int, *, done: int
+) -> ReleaseCount | None:
+    """The count of a deployment's releases, of which `done` rounds are stored; None without privacy
+    for clients, or if nothing is trained.
+
+    Raises:
+        ValueError: If there are stored rounds and no count.
     """
     if folder is None or not rounds or not is_private(setting.algorithm):
         return None
+    require(
+        not done or read_releases(folder) is not None,
+        f"{str(folder)!r} holds {done} rounds and no {RELEASES}, so that nobody knows what was"
+        " released. Restore it from a backup. Without one, this deployment must not continue.",
+    )
     return ReleaseCount(setting.algorithm, setting.census, folder, rounds)
 
 

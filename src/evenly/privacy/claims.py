@@ -91,6 +91,16 @@ def refuse(algorithm: Algorithm, clients: int) -> None:
         raise ValueError(f"{algorithm.label}: {why}")
 
 
+def refuse_several(members: Sequence[Algorithm]) -> None:
+    """Raise ValueError if a method that is private for clients trains several models at once."""
+    first = members[0]
+    if len(members) > 1 and first.privacy is not None and first.privacy.unit == CLIENT:
+        raise ValueError(
+            f"{first.label}: {len(members)} models of the same clients reveal far more than one."
+            " Train one of them, such as q-fedavg(q=1)."
+        )
+
+
 def _why_not(algorithm: Algorithm) -> str:
     rule, select = algorithm.rule, algorithm.select
     kind = f"+dp(unit={CLIENT})"
@@ -107,6 +117,16 @@ def _why_not(algorithm: Algorithm) -> str:
             f"clients send rankings of edges, whose noise would have to be many times as large as"
             f" a ranking of all clients. {kind} is not offered for them; train a model with"
             " fedavg or ifca."
+        )
+    if rule.final_pass:
+        return (
+            "all clients send their update once more after the last round, which no epsilon counts."
+            " Leave final_pass=true out."
+        )
+    if rule.people:
+        return (
+            "each group of people of a client takes part on its own, so that one client counts"
+            " several times. Leave people=true out."
         )
     if rule.stages > MOST_STAGES:
         return (
@@ -269,11 +289,7 @@ def facts(members: Sequence[Algorithm], clients: int, rounds: int) -> dict[str, 
     Raises:
         ValueError: If it cannot be private, or trains several models at once.
     """
-    if len(members) > 1:
-        raise ValueError(
-            f"{members[0].label}: {len(members)} models of the same clients reveal far more than"
-            " one. Train one of them, such as q-fedavg(q=1)."
-        )
+    refuse_several(members)
     made = promise(members[0], clients, rounds)
     return {
         "unit": CLIENT,
@@ -290,6 +306,28 @@ def facts(members: Sequence[Algorithm], clients: int, rounds: int) -> dict[str, 
     }
 
 
+def withheld(privacy: Privacy | None) -> bool:
+    """Whether figures of evaluations are left out of what is meant to be shared."""
+    return privacy is not None and privacy.unit == CLIENT and not privacy.publish
+
+
+def uncounted(privacy: Privacy) -> dict[str, Any]:
+    """What is said, in place of `facts`, about a deployment without a record of its releases."""
+    return {
+        "unit": CLIENT,
+        "epsilon": None,
+        "delta": privacy.delta,
+        "noise_multiplier": privacy.noise_multiplier,
+        "relation": ADD_OR_REMOVE,
+        "assumes": "",
+        "expected_clients": 0.0,
+        "rounds": 0,
+        "no_claim": "this folder does not say what was released",
+        "histogram": None,
+        "published": privacy.publish,
+    }
+
+
 def with_facts(algorithm: Algorithm, known: Mapping[str, Any]) -> Algorithm:
     """The algorithm with the noise and the delta of a resolved plan."""
     noise, delta = known["noise_multiplier"], known["delta"]
@@ -302,7 +340,21 @@ def claim_words(known: Mapping[str, Any]) -> str:
     """The promise in words: epsilon and delta, or why there is none."""
     if known["no_claim"]:
         return f"no claim: {known['no_claim']}"
-    return f"epsilon {known['epsilon']:.3g} at delta {known['delta']:.2g}"
+    return f"epsilon {rounded_up(known['epsilon'])} at delta {rounded_up(known['delta'], 2)}"
+
+
+def rounded_up(number: float, digits: int = 3) -> str:
+    """A number in so many digits, never smaller than it is.
+
+    Example:
+        >>> rounded_up(7.524), rounded_up(8.0), rounded_up(0.00011, 2)
+        ('7.53', '8', '0.00011')
+    """
+    if not 0 < number < math.inf:
+        return f"{number:g}"
+    unit = 10.0 ** (math.floor(math.log10(number)) + 1 - digits)
+    # 8.000000000001 is 8: the digits of the calibration are not those of the promise
+    return f"{math.ceil(round(number / unit, 6)) * unit:.{digits}g}"
 
 
 def price(made: Algorithm, clients: int, rounds: int) -> dict[str, Any]:

@@ -523,7 +523,7 @@ def _promise_row(label: str, known: dict[str, Any]) -> list[str]:
     return [
         label,
         claim_words(known),
-        f"{known['noise_multiplier']:.4g}",
+        "\u2013" if known["noise_multiplier"] is None else f"{known['noise_multiplier']:.4g}",
         f"{known['rounds']:,}",
         RELATIONS[known["relation"]],
         known["assumes"] or "\u2013",
