@@ -13,9 +13,10 @@ from evenly.algorithms import algorithm
 from evenly.cli.result_commands import Format, _latex, _rows
 from evenly.datasets import DATASETS
 from evenly.experiment import tuning
-from evenly.experiment.execute import _with_promises
+from evenly.experiment.execute import _with_promises, execute
 from evenly.experiment.plan import Plan
 from evenly.experiment.promises import BINS, histogram_figures, histogram_of, said, withholds
+from evenly.privacy import accounting
 from evenly.privacy.accounting import Releases, epsilon_of
 from evenly.privacy.claims import facts
 
@@ -117,6 +118,36 @@ def test_a_plan_that_was_written_by_hand_is_calibrated_before_it_trains(tmp_path
     assert known["noise_multiplier"] == 20
     plain = dataclasses.replace(plan, methods=(PLAIN,))
     assert _with_promises(plain) is plain
+
+
+def test_private_rows_are_promised_first_and_their_noise_is_in_the_plan(tmp_path):
+    out, method = tmp_path / "rows", "fairfed+dp(unit=row, epsilon=8)"
+    compared(out, PLAIN, method)
+    (known,) = json.loads((out / "plan.json").read_text())["privacy"].values()
+    assert known["unit"] == "row"
+    assert known["epsilon"] <= 8
+    page = (out / "report.html").read_text()
+    promise = page.split('<section id="promise"')[1].split("</section>")[0]
+    assert "epsilon 8 at delta 1e-05" in promise
+    assert "protects nobody" in promise
+    assert 'id="results"' in page  # figures are of test rows, which the promise is not about
+    (stored,) = json.loads((out / "run.json").read_text())["privacy"].values()
+    assert stored["noise_multiplier"] == known["noise_multiplier"]
+
+
+def test_a_plan_with_private_rows_trains_without_the_accountant(tmp_path, monkeypatch):
+    method = "fedavg+dp(unit=row, epsilon=8)"
+    plan = Plan(name="rows", data={"name": "synthetic-census", "rows": 400, "clients": 6},
+                methods=(method,), rounds=2, seeds=(0,))  # fmt: skip
+    made = plan.calibrated(6)
+    expected = execute(plan).runs[0].trace
+
+    def missing():
+        raise ModuleNotFoundError
+
+    monkeypatch.setattr(accounting, "_dp_accounting", missing)
+    found = execute(made).runs[0].trace
+    assert found.tables.tolist() == expected.tables.tolist()
 
 
 def test_one_method_of_a_private_comparison_can_be_looked_at(folder):

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from evenly.flower.app import client_of_table, schema_of
 from evenly.flower.clients.egress import EgressEntry, EgressError, EgressLog, read_egress, sentences
 from evenly.flower.clients.guard import effective_rows, site_policy
 from evenly.flower.clients.policy import Policy, PolicyError, policy_text, read_policy
-from tests.flower.hostile_server import AGREED, LARGE, Site, linear
+from tests.flower.hostile_server import AGREED, LARGE, TINY, Site, hospital, linear
 
 BAD = {
     'methods = ["fedavg"]\nleast_cel = 5': r"no key 'least_cel'. Did you mean 'least_cell'",
@@ -189,6 +190,37 @@ def test_a_site_whose_labels_differ_says_so_to_its_own_operator_only(tmp_path: P
     assert failed.decision == "failed"
     assert "deceased" in failed.words
     assert failed.numbers == {}
+
+
+PRIVATE = "fedfb+dp(unit=row, noise_multiplier=1, signal_noise=3, epsilon=50)"
+
+
+@pytest.mark.parametrize("rare", [4, 5])
+@pytest.mark.parametrize("attempt", ["losses", "row weights"])
+def test_whether_noised_training_is_refused_does_not_depend_on_one_row(
+    attempt: str, rare: int, tmp_path: Path
+) -> None:
+    """Clip and noise bound what the rows reveal; a refusal would reveal one of them exactly."""
+    site = Site(hospital([[40, 0], [0, rare]]), tmp_path, PRIVATE)
+    (tmp_path / "policy.toml").write_text(f"methods = ['{PRIVATE}']\nepsilon = 50.0")
+    site.config["ledger"] = str(tmp_path / "ledger.json")
+    model = linear()
+    told: dict[str, Any] = {}
+    if attempt == "losses":  # nothing but the rare rows would move this model
+        model["b"] = np.array([40.0, 0.0], np.float32)
+        wire.put(told, wire.ROW_WEIGHTS, np.ones((2, 2)))
+    else:
+        wire.put(told, wire.ROW_WEIGHTS, np.array([[1e-6, 1.0], [1.0, 1.0]]))
+    assert "arrays" in site.ask("train", model, 1, **told), site.entries()[-1].words
+
+
+def test_too_few_rows_to_train_on_are_refused_with_noise_as_well(tmp_path: Path) -> None:
+    """Their number is public."""
+    site = Site(TINY, tmp_path, PRIVATE)
+    (tmp_path / "policy.toml").write_text(f"methods = ['{PRIVATE}']\nepsilon = 50.0")
+    site.config["ledger"] = str(tmp_path / "ledger.json")
+    assert site.ask("train", linear(), 1) == {}
+    assert "There are 3 training rows" in site.entries()[-1].words
 
 
 def test_a_refusal_leaves_the_state_of_the_node_as_it_was(tmp_path: Path):

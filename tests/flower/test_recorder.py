@@ -16,8 +16,8 @@ from evenly.flower.caps import Caps
 from evenly.flower.recorder import comparable_evaluations, deployment_of
 from evenly.flower.replies import ClientEvaluation
 from evenly.metrics import accuracy
+from evenly.report.charts.focus import choose_focus
 from evenly.report.charts.weighing import weight_history
-from evenly.report.focus import choose_focus
 from evenly.report.page import render
 from evenly.report.trust_sections import left_out_section
 from evenly.report.values import client_split, final_values

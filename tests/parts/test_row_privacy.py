@@ -215,6 +215,7 @@ REFUSED = {
     "propfair": "the loss of a batch is transformed as a whole.* Use q-fedavg or term",
     "frl": "rankings of edges",
     "ifca(groups=2)": "several models",
+    "ditto": "personal models: they are trained without noise.* Use a method with one shared model",
     "local": "clients send nothing. Leave it out",
     "fedavg(weights=equal)+parity": "parity sampling, which reads exact counts",
 }
@@ -229,7 +230,7 @@ def test_what_cannot_be_private_is_refused_with_a_reason(notation: str) -> None:
 @pytest.mark.parametrize(
     "notation",
     ["fedavg", "fedprox", "fedsgd", "q-fedavg", "q-fedsgd", "afl", "term", "p-fedavg", "fairfed",
-     "fedcvg", "fedcvg-ratio", "fedfb", "ditto", "fedmgda", "fairfed+reweigh",
+     "fedcvg", "fedcvg-ratio", "fedfb", "fedmgda", "fairfed+reweigh",
      "fedavg+local-adam(learning_rate=0.1)"],
 )  # fmt: skip
 def test_every_other_method_is_allowed(notation: str) -> None:

@@ -14,7 +14,7 @@ from tests.report.invented import comparison, federation, with_groups
 from evenly.cli.terminal_tables import results_table
 from evenly.data.splits import CENTRAL
 from evenly.records import replace
-from evenly.report.focus import choose_focus
+from evenly.report.charts.focus import choose_focus
 from evenly.report.opening import summarise
 from evenly.report.page import render
 from evenly.report.values import client_split, final_values, headline, over_seeds

@@ -16,9 +16,9 @@ from evenly.experiment import tuning
 from evenly.experiment.comparison import Comparison
 from evenly.report.chart_sections import chart_sections
 from evenly.report.charts.accuracy import named_accuracy, named_influence
+from evenly.report.charts.focus import Focus, choose_focus
 from evenly.report.client_section import client_section
 from evenly.report.disclosure import client_groups, without_clients
-from evenly.report.focus import Focus, choose_focus
 from evenly.report.group_section import group_section
 from evenly.report.html import Charts, draw
 from evenly.report.tuning_page import render_tuning

@@ -5,7 +5,7 @@ seeds allow.
 import pytest
 from tests.report.invented import comparison, federation, with_groups
 
-from evenly.report.focus import MOST_SERIES, Focus, choose_focus
+from evenly.report.charts.focus import MOST_SERIES, Focus, choose_focus
 from evenly.report.opening import summarise_groups
 from evenly.report.page import render
 from evenly.report.values import final_values

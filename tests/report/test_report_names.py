@@ -21,9 +21,9 @@ from evenly.papers import study_charts, study_page
 from evenly.records import replace
 from evenly.report import setup_sections
 from evenly.report.charts.convergence import convergence
+from evenly.report.charts.focus import choose_focus
 from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, front_chart
 from evenly.report.disclosure import client_groups
-from evenly.report.focus import choose_focus
 from evenly.report.group_section import group_section
 from evenly.report.group_values import with_groups as with_group_values
 from evenly.report.method_table import latex

@@ -8,7 +8,7 @@ from scipy import stats
 from tests.report.invented import comparison, federation, with_groups
 
 from evenly.metrics import METRICS, Paired
-from evenly.report.focus import choose_focus
+from evenly.report.charts.focus import choose_focus
 from evenly.report.group_values import with_groups as values_with_groups
 from evenly.report.page import render
 from evenly.report.paired_section import (

@@ -3,7 +3,7 @@
 import pytest
 from tests.report.invented import comparison, federation
 
-from evenly.report.focus import MOST_SERIES, Focus, best_of, choose_focus
+from evenly.report.charts.focus import MOST_SERIES, Focus, best_of, choose_focus
 from evenly.report.opening import _tile, against, noise_note, summarise
 from evenly.report.paired_section import compare_all, verdict
 from evenly.report.values import COLUMNS, final_values

@@ -16,7 +16,7 @@ from evenly.experiment.comparison import Comparison, Incidents
 from evenly.experiment.deployment import UNKNOWN, Deployment, DeploymentFacts, Evaluation, Round
 from evenly.experiment.reopen import comparison_of
 from evenly.records import replace
-from evenly.report.focus import choose_focus
+from evenly.report.charts.focus import choose_focus
 from evenly.report.opening import opening
 from evenly.report.values import client_rates, client_split, final_values
 from evenly.report.worst_served import SHOWN, ServedPart, Trivial, Whom, sentences, whom_of

@@ -90,10 +90,13 @@ def test_every_client_takes_the_same_number_of_steps() -> None:
     assert randomness.poisson_steps(0.02, 2, most=7) == 7
 
 
-METHODS = ["q-fedavg(q=1)", "fairfed+reweigh", "fedcvg", "ditto"]
+METHODS = ["fairfed+reweigh"]
+LESS_OFTEN = ["q-fedavg(q=1)", "fedcvg"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [*METHODS, *(pytest.param(text, marks=pytest.mark.slow) for text in LESS_OFTEN)]
+)
 def test_a_run_is_the_same_in_lanes_and_from_the_host(
     method: str, tiny: Federation, task: Softmax
 ) -> None:
@@ -115,7 +118,15 @@ def test_noise_and_clip_are_an_axis_of_runs(tiny: Federation, task: Softmax) -> 
     assert not np.allclose(together[0].model["w"], together[2].model["w"])
 
 
-@pytest.mark.parametrize("method", ["q-fedavg(q=1)", "fairfed", "fairfed+reweigh", "fedfb"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "q-fedavg(q=1)",
+        "fairfed",
+        pytest.param("fairfed+reweigh", marks=pytest.mark.slow),
+        pytest.param("fedfb", marks=pytest.mark.slow),
+    ],
+)
 def test_without_noise_signals_are_exact(method: str, task: Softmax) -> None:
     """One batch of all rows and no bound: the run is that of the method itself."""
     federation = tiny_federation()

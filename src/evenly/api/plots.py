@@ -11,6 +11,7 @@ from evenly.notation import unknown
 from evenly.records import require
 from evenly.report.charts.accuracy import distribution, named_accuracy, named_influence
 from evenly.report.charts.convergence import convergence
+from evenly.report.charts.focus import Focus, choose_focus
 from evenly.report.charts.theme import standalone
 from evenly.report.charts.tradeoff import (
     CLIENT_MEASURES,
@@ -20,7 +21,6 @@ from evenly.report.charts.tradeoff import (
     rates_chart,
 )
 from evenly.report.charts.weighing import influence_chart
-from evenly.report.focus import Focus, choose_focus
 from evenly.report.group_values import RATES, group_rates, group_split, groupings, with_groups
 from evenly.report.values import (
     NAMED,

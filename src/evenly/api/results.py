@@ -23,7 +23,7 @@ from evenly.experiment.plan import Plan
 from evenly.metrics import EVERY_METRIC, spread
 from evenly.notation import same, unknown
 from evenly.records import require
-from evenly.report.focus import best_of
+from evenly.report.charts.focus import best_of
 from evenly.report.group_values import RATES, group_rates, group_split, groupings
 from evenly.report.method_table import latex
 from evenly.report.summary import main_table, summary_html, summary_text, table_title

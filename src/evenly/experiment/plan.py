@@ -22,6 +22,7 @@ from evenly.outside import check_kinds, fits, kinds_of, plain_json, shortened
 from evenly.parts.sampling import SAMPLINGS
 from evenly.plugins import Record
 from evenly.privacy.claims import CLIENT, facts, with_facts
+from evenly.privacy.row_account import ROW, row_facts, with_row_facts
 from evenly.simulate import companions
 from evenly.types import Algorithm, Select, Task
 from evenly.writing import write_whole
@@ -146,23 +147,28 @@ class Plan:
         known = self.privacy.get(variant.label)
         if known is None:
             return variant
-        members = tuple(with_facts(member, known) for member in variant.members)
+        resolve = with_row_facts if known["unit"] == ROW else with_facts
+        members = tuple(resolve(member, known) for member in variant.members)
         return variant._replace(members=members)
 
     def calibrated(self, clients: int) -> "Plan":
-        """The plan with the noise of its methods with privacy for clients, so that a machine
-        without dp-accounting can train it.
+        """The plan with the noise of its private methods, so that a machine without dp-accounting
+        can train it.
 
         Raises:
             ValueError: If a method cannot be private.
         """
         private = {
-            variant.label: self.privacy.get(variant.label)
-            or facts(variant.members, clients, self.rounds)
+            variant.label: self.privacy.get(variant.label) or self._promise(variant, clients)
             for variant in self.variants()
-            if variant.members[0].privacy and variant.members[0].privacy.unit == CLIENT
+            if variant.members[0].privacy
         }
         return dataclasses.replace(self, privacy={**self.privacy, **private}) if private else self
+
+    def _promise(self, variant: Variant, clients: int) -> dict[str, Any]:
+        if variant.members[0].privacy.unit == CLIENT:
+            return facts(variant.members, clients, self.rounds)
+        return row_facts(variant.members, self.rounds)
 
     def _select(self) -> Select:
         part = parse_one(self.sampling, "sampling")

@@ -66,7 +66,8 @@ def audit(
         grid: Flower's grid, in a ServerApp.
         arrays: The model. Without it, sites answer about predictions that they have already.
         method: The method that the model was trained with. Sites with a policy answer only for
-            methods that it allows, and methods with personal models audit those.
+            methods that it allows, and methods with personal models audit those. Sites with a
+            ledger do not take part.
         seeds: Seeds of the run that trained the model. Only methods that rank edges need them.
         favourable: The label that people want to get; by default the one that sites name.
         unprivileged: Value to compare with all others, as for :func:`evenly.audit`.

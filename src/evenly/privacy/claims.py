@@ -92,9 +92,9 @@ def refuse(algorithm: Algorithm, clients: int) -> None:
 
 
 def refuse_several(members: Sequence[Algorithm]) -> None:
-    """Raise ValueError if a method that is private for clients trains several models at once."""
+    """Raise ValueError if a private method trains several models at once."""
     first = members[0]
-    if len(members) > 1 and first.privacy is not None and first.privacy.unit == CLIENT:
+    if len(members) > 1 and first.privacy is not None:
         raise ValueError(
             f"{first.label}: {len(members)} models of the same clients reveal far more than one."
             " Train one of them, such as q-fedavg(q=1)."
@@ -102,7 +102,11 @@ def refuse_several(members: Sequence[Algorithm]) -> None:
 
 
 def _why_not(algorithm: Algorithm) -> str:
-    rule, select = algorithm.rule, algorithm.select
+    return _why_not_method(algorithm) or _why_not_sampling(algorithm.select)
+
+
+def _why_not_method(algorithm: Algorithm) -> str:
+    rule = algorithm.rule
     kind = f"+dp(unit={CLIENT})"
     if isinstance(algorithm.work, TrainingAlone):
         return f"clients send nothing, so that there is nothing to protect. Leave {kind} out."
@@ -139,6 +143,10 @@ def _why_not(algorithm: Algorithm) -> str:
         return (
             "the model would be multiplied by a noised sum of weights. Leave renormalise=false out."
         )
+    return ""
+
+
+def _why_not_sampling(select: Select) -> str:
     if isinstance(select, Parity):
         return (
             "parity sampling takes the clients with the most rows of some people, so that a"

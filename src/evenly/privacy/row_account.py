@@ -15,7 +15,7 @@ release of the sensitivity mu would have the whole epsilon and delta. Training g
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from evenly.parts.row_privacy import (
     with_private_rows,
 )
 from evenly.privacy.accounting import (
+    ADD_OR_REMOVE,
     INTERVAL,
     Releases,
     _dp_accounting,
@@ -37,11 +38,13 @@ from evenly.privacy.accounting import (
     joint,
     noise_for,
 )
+from evenly.privacy.claims import refuse_several
 from evenly.privacy.request import PRIVACIES, Privacy
 from evenly.randomness import poisson_steps
 from evenly.records import replace, require
 from evenly.types import Algorithm
 
+ROW = "row"
 ROW_CLIP = 1.0
 ROW_DELTA = 1e-5
 SIGNAL_SHARE = 0.1
@@ -60,7 +63,7 @@ class RowNoise(NamedTuple):
 def with_privacy(algorithm: Algorithm, privacy: Privacy | None) -> Algorithm:
     """The algorithm with the privacy that its notation asks for."""
     algorithm = replace(algorithm, privacy=privacy)
-    if privacy is None or privacy.unit != "row":
+    if privacy is None or privacy.unit != ROW:
         return algorithm
     given = privacy.noise_multiplier is not None
     usual = USUAL_SIGNAL_NOISE if given else UNCALIBRATED
@@ -174,6 +177,51 @@ def _signal_noise(epsilon: float, delta: float, releases: int) -> float:
     """Noise of so many releases that together have a tenth of the budget."""
     whole = float(_dp_accounting().gaussian.get_sigma_gaussian(epsilon, delta))  # 1 / mu
     return _up(whole * math.sqrt(releases / SIGNAL_SHARE))
+
+
+def row_facts(members: Sequence[Algorithm], rounds: int) -> dict[str, Any]:
+    """What a method with private rows promises, as `claims.facts` says it for clients.
+
+    Raises:
+        ValueError: If it trains several models at once.
+
+    Example:
+        >>> from evenly.algorithms import algorithm
+        >>> method = algorithm("fedavg+dp(unit=row, noise_multiplier=1, rate=0.02)")
+        >>> known = row_facts([method], rounds=100)
+        >>> round(known["epsilon"], 3), known["steps"]
+        (9.403, 5000)
+    """
+    refuse_several(members)
+    made = calibrated(members[0], rounds)
+    work, privacy = made.work, made.privacy
+    assert isinstance(work, PrivateTraining)
+    assert work.signals is not None
+    noise, (steps, others) = _number(work.noise_multiplier), row_releases(made, rounds)
+    noises = [noise, *([_number(work.signals.noise)] if others else [])]
+    delta = ROW_DELTA if privacy.delta is None else privacy.delta
+    epsilon = run_epsilon(made, rounds, delta) if min(noises) > 0 else math.inf
+    return {
+        "unit": ROW,
+        "epsilon": None if math.isinf(epsilon) else epsilon,
+        "delta": delta,
+        "noise_multiplier": noise,
+        "signal_noise": _number(work.signals.noise),
+        "relation": ADD_OR_REMOVE,
+        "rate": work.rate,
+        "steps": steps,
+        "signals": others,
+        "rounds": rounds,
+        "no_claim": "noise is 0" if math.isinf(epsilon) else "",
+        "published": True,  # figures are of rows that the promise is not about
+    }
+
+
+def with_row_facts(algorithm: Algorithm, known: Mapping[str, Any]) -> Algorithm:
+    """The algorithm with the noise of a resolved plan."""
+    noises = {name: known[name] for name in ("noise_multiplier", "signal_noise")}
+    privacy = replace(algorithm.privacy, **noises, delta=known["delta"])
+    return replace(with_privacy(without_privacy(algorithm), privacy), label=algorithm.label)
 
 
 def run_epsilon(algorithm: Algorithm, rounds: int, delta: float | None = None) -> float:

@@ -17,6 +17,7 @@ from evenly.report.charts.accuracy import (
     named_influence,
 )
 from evenly.report.charts.convergence import convergence
+from evenly.report.charts.focus import Focus
 from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, front_chart, points
 from evenly.report.charts.weighing import (
     influence_chart,
@@ -25,7 +26,6 @@ from evenly.report.charts.weighing import (
     weight_history,
     weight_history_chart,
 )
-from evenly.report.focus import Focus
 from evenly.report.html import (
     ChartFigure,
     Charts,

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from evenly.experiment.comparison import Comparison
+from evenly.report.charts.focus import Focus
 from evenly.report.disclosure import client_groups
-from evenly.report.focus import Focus
 from evenly.report.html import (
     Column,
     Entry,

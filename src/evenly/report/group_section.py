@@ -14,9 +14,9 @@ from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import GROUP_METRICS
 from evenly.metrics.statistics import LEAST_CLIENTS
+from evenly.report.charts.focus import Focus
 from evenly.report.charts.tradeoff import MOST_GROUPS, largest, rates_chart
 from evenly.report.disclosure import HiddenGroups, hidden_groups
-from evenly.report.focus import Focus
 from evenly.report.group_values import (
     RATES,
     Grouping,

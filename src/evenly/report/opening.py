@@ -11,8 +11,8 @@ from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import METRICS, Spread
 from evenly.metrics.statistics import all_alike, is_clear
+from evenly.report.charts.focus import Focus
 from evenly.report.disclosure import MANY
-from evenly.report.focus import Focus
 from evenly.report.group_values import group_split, with_groups
 from evenly.report.html import Html, fill, join, paragraph, sentence_case
 from evenly.report.setup_sections import divergence

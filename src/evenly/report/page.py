@@ -11,6 +11,7 @@ from evenly.metrics import EVERY_METRIC
 from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS
 from evenly.records import require
 from evenly.report.chart_sections import chart_sections
+from evenly.report.charts.focus import Focus, choose_focus
 from evenly.report.client_section import client_section
 from evenly.report.disclosure import (
     hidden_groups,
@@ -18,12 +19,12 @@ from evenly.report.disclosure import (
     withheld_client_metrics,
     without_clients,
 )
-from evenly.report.focus import Focus, choose_focus
 from evenly.report.group_section import group_section
 from evenly.report.group_values import with_groups
 from evenly.report.html import Html, contents, document, join
 from evenly.report.opening import opening, page_title, withheld_opening
 from evenly.report.paired_section import paired_section
+from evenly.report.promise_section import promise_section
 from evenly.report.results_section import results_section
 from evenly.report.setup_sections import (
     data_section,
@@ -35,7 +36,6 @@ from evenly.report.trust_sections import (
     hidden_section,
     left_out_section,
     privacy_section,
-    promise_section,
 )
 from evenly.report.values import client_split, final_values
 from evenly.writing import write_whole

@@ -11,7 +11,7 @@ from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import Metric, Paired, holm, paired, t_quantile
 from evenly.metrics.statistics import LEVEL
-from evenly.report.focus import Focus
+from evenly.report.charts.focus import Focus
 from evenly.report.html import (
     Column,
     Html,

@@ -7,7 +7,7 @@ import numpy as np
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import METRICS
-from evenly.report.focus import Focus
+from evenly.report.charts.focus import Focus
 from evenly.report.html import (
     Column,
     Html,

@@ -10,7 +10,7 @@ from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import METRICS
 from evenly.notation import unknown
-from evenly.report.focus import choose_focus
+from evenly.report.charts.focus import choose_focus
 from evenly.report.group_values import group_split, with_groups
 from evenly.report.setup_sections import divergence
 from evenly.report.values import (

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from evenly.algorithms import METHODS
 from evenly.experiment.comparison import Comparison, DeploymentSetup, Incidents, Run
 from evenly.experiment.deployment import UNKNOWN, Exclusion, RoundFlag, ServerOptions
-from evenly.experiment.promises import histogram_figures, histogram_of, what_was_cut
 from evenly.metrics import EVERY_METRIC
-from evenly.privacy.claims import RELATIONS, claim_words
+from evenly.report.charts.focus import Focus
 from evenly.report.disclosure import (
     MANY,
     Hidden,
@@ -18,7 +17,6 @@ from evenly.report.disclosure import (
     hidden_words,
     withheld_client_metrics,
 )
-from evenly.report.focus import Focus
 from evenly.report.group_values import Grouping, group_split, groupings
 from evenly.report.html import Column, Html, bullets, element, grid, nonbreaking, paragraph, section
 from evenly.report.values import SPLIT_WORDS, size_text
@@ -451,109 +449,3 @@ def _of(title: str, words: str) -> str:
 def _titles(metrics: Collection[str]) -> str:
     """The titles of metrics, in the order of the tables."""
     return ", ".join(EVERY_METRIC[name].title for name in EVERY_METRIC if name in metrics)
-
-
-# The section on differential privacy: what is promised, against whom, and what the bounds cut.
-
-PROMISE = (
-    "Each client of these methods can change what a round releases only within bounds, and noise is"
-    " added to everything that a round releases. Whoever sees all models and released sums learns"
-    " about one client at most what epsilon and delta state, for neighbours as in the table."
-)
-PROMISE_HOLDS = (
-    "A claim holds against clients and outsiders who see the models, under the stated assumption."
-    " It does not hold against the server, which sees every update before it adds the noise.",
-    "Figures of clients and groups are computed from their data without noise, and epsilon does"
-    " not cover them. They are left out of this page unless a method has publish=true, for which"
-    " nothing is claimed.",
-    "Taken as public: the number of clients, their mean number of training rows, sums over all"
-    " clients from which a method starts, how columns became numbers, and all settings. Every"
-    " further run on the same clients, also of another seed or method on this page or of a search"
-    " for settings, adds to what is revealed. Models of methods that are not in the table reveal"
-    " without limit.",
-)
-PROMISE_SIMULATED = (
-    "This is a simulation. Its noise and cohorts follow from the seed, so that whoever knows the"
-    " seed can remove the noise. It measures what privacy costs and protects nobody."
-)
-PROMISE_DEPLOYED = (
-    "Noise and cohorts were random numbers of the server, which must be trusted to have added the"
-    " noise. Epsilon is that of all rounds for which the noise was calibrated, also if fewer were"
-    " made."
-)
-PROMISE_CUT = (
-    "What the bounds cut: clipping tends to hit the clients that the model serves worst. Exact"
-    " figures of the simulation, which epsilon does not cover."
-)
-
-
-RELEASED = (
-    "Accuracy of clients in percent, from one noised histogram for each method (first seed), which"
-    " epsilon covers. Known to the width of a bin, 5 points, and no better than the noise allows:"
-    " negative counts are read as 0, so that with few clients the noise decides."
-)
-RELEASED_BINS = "Clients in each bin, from 0 to 5 % up to 95 to 100 %, with noise:"
-
-
-def promise_section(comparison: Comparison) -> Html:
-    """The section on what private methods promise; empty if there are none."""
-    if not comparison.privacy:
-        return Html("")
-    words = ("Promise", "Neighbours", "Assumes that")
-    titles = ("Method", "Promise", "Noise", "Rounds", "Neighbours", "Assumes that")
-    columns = [Column(title, words=title in words) for title in titles]
-    rows = [_promise_row(label, known) for label, known in comparison.privacy.items()]
-    parts = [
-        paragraph(PROMISE),
-        grid("For one run of each method, with one seed.", columns, rows),
-        bullets((*PROMISE_HOLDS, PROMISE_DEPLOYED if comparison.deployed else PROMISE_SIMULATED)),
-    ]
-    cut = [row for label in comparison.privacy if (row := _what_was_cut(comparison, label))]
-    titles = (
-        "Method", "Longest update, first and last round", "Updates cut, worst tenth",
-        "Updates cut, others", "Weights cut",
-    )  # fmt: skip
-    if cut:
-        parts.append(grid(PROMISE_CUT, [Column(title) for title in titles], cut))
-    parts += _histograms(comparison)
-    return section("promise", "What privacy is promised", *parts)
-
-
-def _promise_row(label: str, known: dict[str, Any]) -> list[str]:
-    return [
-        label,
-        claim_words(known),
-        "\u2013" if known["noise_multiplier"] is None else f"{known['noise_multiplier']:.4g}",
-        f"{known['rounds']:,}",
-        RELATIONS[known["relation"]],
-        known["assumes"] or "\u2013",
-    ]
-
-
-def _what_was_cut(comparison: Comparison, label: str) -> list[str] | None:
-    """Clips of a method and shares of cut updates, over all seeds; None without a record."""
-    found = what_was_cut(comparison, label)
-    if found is None:
-        return None
-    shares = (found["worst_tenth"], found["others"], found["weights"])
-    words = ["\u2013" if share is None else f"{share:.0%}" for share in shares]
-    return [label, f"{found['clip'][0]:.3g}, {found['clip'][-1]:.3g}", *words]
-
-
-def _histograms(comparison: Comparison) -> list[Html]:
-    """The released histograms of client accuracies, with the figures that follow from them."""
-    found = {label: histogram_of(comparison, label) for label in comparison.privacy}
-    rows = [
-        [label, *(f"{value:.1f}" for value in histogram_figures(counts))]
-        for label, counts in found.items()
-        if counts
-    ]
-    if not rows:
-        return []
-    columns = [Column(title) for title in ("Method", "Mean", "Worst tenth", "Variance")]
-    bins = [
-        f"{label}: {', '.join(f'{count:.1f}' for count in counts)}"
-        for label, counts in found.items()
-        if counts
-    ]
-    return [grid(RELEASED, columns, rows), paragraph(RELEASED_BINS), bullets(bins)]

@@ -15,6 +15,7 @@ from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
 from evenly.metrics.statistics import is_clear
 from evenly.privacy.claims import claim_words
+from evenly.report.charts.focus import choose_focus
 from evenly.report.charts.trials import (
     TuningView,
     count_outside,
@@ -25,7 +26,6 @@ from evenly.report.charts.trials import (
     tuning_setting,
     view_of,
 )
-from evenly.report.focus import choose_focus
 from evenly.report.group_values import with_groups
 from evenly.report.html import (
     ChartFigure,

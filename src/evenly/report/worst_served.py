@@ -11,8 +11,8 @@ from evenly.data.sensitive import FEW
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import pooled, rates, ratio
+from evenly.report.charts.focus import Focus
 from evenly.report.disclosure import hidden_groups, small_cells
-from evenly.report.focus import Focus
 from evenly.report.group_values import Grouping, group_rates, group_split, groupings
 from evenly.report.html import Column, Entry, Html, element, grid, nonbreaking
 from evenly.report.method_table import dash

@@ -13,6 +13,7 @@ from evenly.algorithms import algorithm
 from evenly.data.splits import SPLITS
 from evenly.flower import wire
 from evenly.flower.clients import guard, private, rows
+from evenly.flower.clients.ledger import ToldError
 from evenly.flower.clients.rows import (
     ClientData,
     ClientRows,
@@ -178,6 +179,9 @@ class Engine(Protocol):
     @property
     def clips_rows(self) -> bool: ...  # whether it trains with private rows
 
+    # the task, or what else training depends on besides a message and the client's rows
+    def text(self, now: RoundConfig) -> str: ...
+
     # a model, or the shapes of one
     def form(self, now: RoundConfig, client: ClientData) -> Tree: ...
     def look(self, now: RoundConfig, model: Tree) -> Look: ...
@@ -207,6 +211,7 @@ class Visit(NamedTuple):
     # where the rows of the client are private: what it may answer, and from which random numbers
     question: private.Question | None = None
     admitted: private.Admitted | None = None
+    noised: bool = False  # whether what it says of training and validation rows was counted
 
 
 def client_app(source: Source, engine: Engine, *, require_policy: bool = False) -> ClientApp:
@@ -216,7 +221,8 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
     It answers within the policy that the node's config names. Without one it answers everything, or
     nothing if `require_policy`.
     """
-    ready = ClientApp(mods=[guard.site_policy if require_policy else guard.site_policy_if_any])
+    policy = guard.site_policy if require_policy else guard.site_policy_if_any
+    ready = ClientApp(mods=[private.hide_errors, policy])
 
     def own(context: Context) -> ClientData:
         client = client_from(source, context)
@@ -224,7 +230,7 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
         return client
 
     def arrive(message: Message, context: Context, kind: str = "evaluate") -> Visit:
-        visit = _visit(engine, message, own(context))
+        visit = _visit(engine, message, own(context), context)
         return _admitted(engine, visit, message, context, kind)
 
     @ready.query("census")
@@ -267,7 +273,7 @@ def _evaluation(engine: Engine, visit: Visit, context: Context) -> Metrics:
 def _audit(engine: Engine, message: Message, client: ClientData, context: Context) -> Metrics:
     """The counts of an audit, of the received model or of the client's own predictions."""
     decided = (
-        _model_decisions(engine, _visit(engine, message, client), context)
+        _model_decisions(engine, _visit(engine, message, client, context), context)
         if wire.ARRAYS in message.content
         else client.decisions
     )
@@ -314,8 +320,8 @@ def _inspect_training(engine: Engine, visit: Visit) -> None:
     numbers = batches_of(
         now.algorithm.work, now.batch_seed, now.server_round, now.client, own.train.size
     )
-    guard.inspect_training(own, now.row_weights, numbers)
-    if now.algorithm.network is None:
+    guard.inspect_training(own, now.row_weights, numbers, noised=visit.noised)
+    if now.algorithm.network is None and not visit.noised:
         _inspected(engine.look(now, visit.model))(own.train)
 
 
@@ -362,28 +368,41 @@ def _admitted(engine: Engine, visit: Visit, message: Message, context: Context, 
     was counted.
     """
     now = visit.config
-    private.refuse_others(now.algorithm, context)
     if kind == "evaluate" or not private.protects(now.algorithm):
         return visit
-    require(
-        engine.clips_rows,
-        f"{now.algorithm.label}: gradients of single rows are clipped by JAX clients only"
-        " (evenly.flower.clients.jax). Use those, or leave +dp(unit=row) out.",
-    )
+    if not engine.clips_rows:
+        raise ToldError(
+            f"{now.algorithm.label}: gradients of single rows are clipped by JAX clients only"
+            " (evenly.flower.clients.jax). Use those, or leave +dp(unit=row) out."
+        )
+    _require_shape(now.row_weights, visit.client)
     arrays = message.content[wire.ARRAYS]
     assert isinstance(arrays, ArrayRecord)
     contents = [part for name, array in arrays.items() for part in (name, wire.read(array))]
     weights = () if now.row_weights is None else (now.row_weights,)
     question = private.Question(
         kind, now.algorithm, now.server_round, now.client, now.batch_seed,
-        private.digest_of(*contents, *weights), kind == "measure" or now.coefficient is None,
+        private.digest_of(*contents, *weights, engine.text(now)),
+        kind == "measure" or now.coefficient is None,
     )  # fmt: skip
     admitted = private.admit(question, visit.client, context)
     now = now._replace(batch_seed=admitted.seed, counts=admitted.counts)
-    return visit._replace(config=now, question=question, admitted=admitted)
+    noised = private.ledger_of(context) is not None
+    return visit._replace(config=now, question=question, admitted=admitted, noised=noised)
 
 
-def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
+def _require_shape(row_weights: np.ndarray | None, client: ClientData) -> None:
+    """Raise unless there is a weight for each group and label: whether training then fails would
+    depend on single rows.
+    """
+    if row_weights is not None and row_weights.shape != client.shape:
+        raise ToldError(
+            f"Row weights must have shape {client.shape}, one for each group and label of this"
+            f" client, got {row_weights.shape}."
+        )
+
+
+def _visit(engine: Engine, message: Message, client: ClientData, context: Context) -> Visit:
     """Read the config and the model of a message; of several models, the client's own."""
     config, arrays = message.content.get(wire.CONFIG), message.content.get(wire.ARRAYS)
     if not isinstance(config, ConfigRecord) or not isinstance(arrays, ArrayRecord):
@@ -395,13 +414,14 @@ def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
     offered = message.content.get(wire.OFFERED, arrays)
     assert isinstance(offered, ArrayRecord)
     now = told(config)
+    private.refuse_others(now.algorithm, context)  # before several models are tried on rows
     form = engine.form(now, client)
     models, served = _models(offered, form), _models(arrays, form)
-    require(
-        not (models or served) or now.algorithm.rule.groups is not None,
-        f"The message offers several models, but {now.algorithm.label} has one: which one fits a"
-        " client best would be told by its answer.",
-    )
+    if (models or served) and now.algorithm.rule.groups is None:
+        raise ToldError(
+            f"The message offers several models, but {now.algorithm.label} has one: which one fits"
+            " a client best would be told by its answer."
+        )
     choice = (
         now.group if now.group is not None or not models else _choose(engine, now, models, client)
     )
@@ -430,7 +450,8 @@ def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: Client
 
 def _signals(engine: Engine, visit: Visit, context: Context) -> Metrics:
     now, model = visit.config, visit.model
-    look, penalty = _inspected(engine.look(now, model)), engine.penalty(now, model)
+    look, penalty = engine.look(now, model), engine.penalty(now, model)
+    look = look if visit.noised else _inspected(look)
     if visit.question is not None and visit.admitted is not None:
         return private.signals(
             visit.question, visit.admitted, visit.client, context, look,

@@ -325,7 +325,9 @@ def inspect_rows(client: ClientData) -> None:
             )
 
 
-def inspect_training(client: ClientData, row_weights: np.ndarray | None, batches: Any) -> None:
+def inspect_training(
+    client: ClientData, row_weights: np.ndarray | None, batches: Any, *, noised: bool = False
+) -> None:
     """Refuse to train on too few rows, or with row weights that leave few of them or less than
     half.
 
@@ -333,6 +335,9 @@ def inspect_training(client: ClientData, row_weights: np.ndarray | None, batches
         client: The rows that the client trains on.
         row_weights: The server's weights by group and label; None if there are none.
         batches: Numbers of the rows of each batch; entries below 0 are padding.
+        noised: Whether training clips and noises single rows. A refusal that follows from labels
+            and groups would then reveal what the noise hides, so that only their shapes and numbers
+            are looked at.
     """
     gate = _GATE.get()
     if gate is None:
@@ -347,6 +352,8 @@ def inspect_training(client: ClientData, row_weights: np.ndarray | None, batches
             "its row weights have another shape than the site's groups and labels",
             f"Row weights have shape {row_weights.shape}, where {client.shape} is needed.",
         )
+    if noised:
+        return
     weight = row_weights[rows.group, rows.y].astype(np.float64)
     whole = [own[own >= 0] for own in np.asarray(batches)]
     for own in (np.arange(rows.size), *(batch for batch in whole if len(batch) >= least)):

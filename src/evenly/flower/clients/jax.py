@@ -33,6 +33,7 @@ from evenly.parts.client_groups import chooser
 from evenly.parts.ranking import DIGIT, Ballot, Supernetwork
 from evenly.parts.row_privacy import PrivateTraining
 from evenly.randomness import key_data, next_key, visit_key
+from evenly.simulate.checkpoints import task_text
 from evenly.simulate.choosing import MOST_ROWS
 from evenly.types import Algorithm, Array, Seeds, Task, Tree, Work
 
@@ -61,6 +62,9 @@ class JaxEngine:
 
     def task(self, now: RoundConfig) -> Task:
         return self._network(now.algorithm, now.model_seed)
+
+    def text(self, now: RoundConfig) -> str:
+        return task_text(self.task(now))
 
     def form(self, now: RoundConfig, client: ClientData) -> Tree:
         return skeleton(self.task(now))

@@ -55,7 +55,11 @@ class Budget(NamedTuple):
 Account = Callable[[Sequence[Spent], float], float]  # epsilon of releases, at a delta
 
 
-class SpentError(ValueError):
+class ToldError(ValueError):
+    """A refusal that the server may read: its words do not depend on rows."""
+
+
+class SpentError(ToldError):
     """A release would reveal more than the client allows."""
 
 
@@ -129,13 +133,12 @@ class RowLedger:
             return self._limit
         if entries["epsilon"]:
             return Budget(entries["epsilon"], entries["delta"])
-        require(
-            offered is not None,
-            "Nobody said how much this client may reveal about a row. Name epsilon in the method,"
-            " such as +dp(unit=row, epsilon=8), or in the node's config:"
-            " --node-config 'ledger=\"/path/ledger.json\" epsilon=8.0 delta=1e-5'.",
-        )
-        assert offered is not None
+        if offered is None:
+            raise ToldError(
+                "Nobody said how much this client may reveal about a row. Name epsilon in the"
+                " method, such as +dp(unit=row, epsilon=8), or in the node's config:"
+                " --node-config 'ledger=\"/path/ledger.json\" epsilon=8.0 delta=1e-5'."
+            )
         return offered
 
     def _refuse_beyond(

@@ -1,10 +1,10 @@
 """A deployed client whose rows are private: it noises what it sends, and keeps account of it.
 
-A node whose config names a `ledger` protects its rows. It takes part only in methods with
+A node whose config names a `ledger` protects its training rows. It trains only with methods with
 `+dp(unit=row)`, draws batches and noise from secret random numbers of its own, and counts every
 release in the ledger before it is made. The server sees noised vectors, noised signals and noised
-counts. A node without a ledger refuses such methods, unless they add no noise at all and so promise
-nothing; it then draws the random numbers of a simulation.
+counts, and exact counts of test rows. A node without a ledger refuses such methods, unless they add
+no noise at all and so promise nothing; it then draws the random numbers of a simulation.
 
     --node-config 'ledger="/var/lib/evenly/ledger.json" epsilon=8.0 delta=1e-5'
 
@@ -12,17 +12,19 @@ A policy of the site can lower the epsilon (`evenly.flower.clients.policy`).
 """
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from flwr.app import ConfigRecord, Context
+from flwr.app import ConfigRecord, Context, Message
 
+from evenly import __version__
 from evenly.flower import wire
 from evenly.flower.clients import guard, rows
-from evenly.flower.clients.ledger import Budget, RowLedger, Spent, digest_of
+from evenly.flower.clients.ledger import Budget, RowLedger, Spent, ToldError, digest_of
 from evenly.flower.clients.rows import ClientData, Look, Metrics, RowOutcomes
 from evenly.parts.row_privacy import (
     LOSSES,
@@ -42,6 +44,9 @@ from evenly.types import Algorithm
 LEDGER, EPSILON, DELTA = "ledger", "epsilon", "delta"  # in the node's config
 USUAL_DELTA = 1e-5
 RELEASED = "evenly-released"  # in the node's own state
+# In another version, a seed may give other random numbers, and so another answer.
+DRAWN_BY = (jax.__version__, np.__version__)
+LOG = logging.getLogger("flwr")
 
 
 class Question(NamedTuple):
@@ -52,7 +57,7 @@ class Question(NamedTuple):
     number: int  # of the round, from 1
     client: int
     seed: int  # of the batches, as the server names it
-    digest: str  # of everything else that an answer depends on
+    digest: str  # of everything else that an answer depends on: weights, row weights, the task
     signals: bool  # whether signals are part of the answer
 
 
@@ -86,11 +91,35 @@ def refuse_others(algorithm: Algorithm | None, context: Context) -> None:
     if ledger_of(context) is None or (algorithm is not None and protects(algorithm)):
         return
     asked = "The server did not name its method" if algorithm is None else algorithm.label
-    raise ValueError(
+    raise ToldError(
         f"This client protects its rows, because its config names a ledger, and takes part only in"
         f" methods with +dp(unit=row, ...). Asked for: {asked}. Add the part to the method, or"
         " remove the ledger from the node's config to send exact numbers."
     )
+
+
+class HiddenError(Exception):
+    """The kind of an error whose words stay at the client, because they may quote rows."""
+
+
+def hide_errors(
+    message: Message, context: Context, call_next: Callable[[Message, Context], Message]
+) -> Message:
+    """Flower sends the words of an error to the server; those of a client that protects its rows
+    stay in its own log, but for refusals.
+    """
+    try:
+        return call_next(message, context)
+    except ToldError:
+        raise
+    except Exception as error:
+        if LEDGER not in context.node_config:
+            raise
+        LOG.error("This client could not answer", exc_info=error)
+        raise HiddenError(
+            f"{type(error).__name__}. This client protects its rows, so that only its own log says"
+            " what went wrong. Ask its owner."
+        ) from None
 
 
 def admit(question: Question, client: ClientData, context: Context) -> Admitted:
@@ -116,15 +145,20 @@ def admit(question: Question, client: ClientData, context: Context) -> Admitted:
     single = [Spent(1.0, noise, 1)]
     if releases_counts(question):
         # one draw, whatever number a server gives this client
-        counts_seed = ledger.spend("counts", digest_of("counts", data, noise), single, budget)
+        counts_seed = ledger.spend(
+            "counts", digest_of("counts", data, noise, *DRAWN_BY), single, budget
+        )
     if question.signals and ONCE & set(names):
         # the noise of a signal depends on the names beside it, and on the client's number
-        digest = digest_of("once", data, noise, names, question.client)
+        digest = digest_of("once", data, noise, names, question.client, *DRAWN_BY)
         once_seed = ledger.spend("once", digest, single, budget)
     planned, seed = _releases(question, client, fresh), 0
     if planned:
         label, number = question.algorithm.label, question.number
-        digest = digest_of(data, question.kind, label, number, question.client, question.digest)
+        digest = digest_of(
+            data, question.kind, label, number, question.client, question.digest, counts_seed,
+            __version__, *DRAWN_BY,
+        )  # fmt: skip
         seed = ledger.spend(question.kind, digest, planned, budget)
     return Admitted(seed, (counts_seed, 0), once_seed, fresh)
 

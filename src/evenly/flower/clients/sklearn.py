@@ -140,6 +140,9 @@ class SklearnEngine:
     def __init__(self, make_estimator: Callable[[], Estimator]) -> None:
         self._make = make_estimator
 
+    def text(self, now: RoundConfig) -> str:
+        return type(self).__name__
+
     def form(self, now: RoundConfig, client: ClientData) -> State:
         return _zeros(int(np.prod(client.train.x.shape[1:])), len(client.labels))
 

@@ -272,6 +272,9 @@ class TorchEngine:
     ) -> None:
         self._make, self._losses, self._optimiser = make_model, losses, optimiser
 
+    def text(self, now: RoundConfig) -> str:
+        return type(self).__name__
+
     def form(self, now: RoundConfig, client: ClientData) -> State:
         module = self._make()
         if isinstance(now.algorithm.network, Frozen):
