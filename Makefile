@@ -21,7 +21,7 @@ check: $(TOOLS)
 	$(BIN)/lint-imports
 
 slow: $(TOOLS)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow or further"
 
 # One federation with several versions of Flower, each in an environment of its own.
 versions: $(TOOLS)

@@ -6,9 +6,11 @@ cache that the workers share and that outlives the test run (`.jax_cache`, or wh
 JAX_COMPILATION_CACHE_DIR points), and `simulated` remembers every run it made.
 """
 
+import ctypes
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -60,6 +62,7 @@ settings.load_profile(
 
 
 MOST_MAPS = 40_000
+MOST_BYTES = 2 * 2**30
 LONG = (
     "flower/test_deploy", "test_cluster", "test_methods", "test_commands_in_docs", "test_networks",
     "flower/test_every", "test_killed", "test_hostile", "test_cli", "test_frl_and",
@@ -84,12 +87,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def few_programs() -> Iterator[None]:
     """Let go of compiled programs before the process reaches the kernel's limit on memory maps
-    (65,530 on most machines).
+    (65,530 on most machines) or takes the memory of the other workers.
     """
     yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+    maps, memory = Path("/proc/self/maps"), Path("/proc/self/statm")
+    if maps.exists() and (
+        maps.read_bytes().count(b"\n") > MOST_MAPS
+        or int(memory.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_BYTES
+    ):
         jax.clear_caches()
+        with suppress(AttributeError):  # not every C library has it
+            ctypes.CDLL(None).malloc_trim(0)  # else what is freed stays with the process
 
 
 @pytest.fixture(scope="session")

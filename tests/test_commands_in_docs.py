@@ -69,7 +69,7 @@ seeds = 1
 name = "synthetic"
 clients = 6
 """
-# pages that everybody reads; the others are slow tests
+# pages that everybody reads
 FIRST_PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md"]
 COMMAND: Any = typer.main.get_command(app)
 
@@ -234,7 +234,7 @@ RUNNABLE = [
 @pytest.mark.parametrize(
     "page",
     [
-        page if page in FIRST_PAGES else pytest.param(page, marks=pytest.mark.slow)
+        pytest.param(page, marks=[pytest.mark.further] * (page != ROOT / "README.md"))
         for page in RUNNABLE
     ],
     ids=name,

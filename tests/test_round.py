@@ -30,7 +30,7 @@ from evenly.data.federation import Census
 from evenly.parts.optimisers import Blend
 from evenly.parts.ranking_work import GroupVotes
 from evenly.types import Rule, Signals
-from tests.aggregation import State, play, remembering, start
+from tests.aggregation import Played, State, play, remembering, start
 from tests.oracles import cohort_rules as before
 
 RULES: dict[str, type[Rule]] = {
@@ -163,7 +163,14 @@ def begun(rule: Rule, census: Census) -> State:
     return State(start(rule, census).public, start(rule, most).memory)
 
 
-played = jax.jit(play)
+_played = jax.jit(play)
+
+
+def played(rule: Rule, state: State, signals: Signals, vectors: Any, counted: Any = True) -> Played:
+    """A round, in the same program whoever drops out after weighing."""
+    return _played(rule, state, signals, vectors, np.full(len(vectors), True) & counted)
+
+
 CASES = [drawn_case(seed) for seed in range(4)]
 
 
@@ -339,7 +346,8 @@ def told_to(seed: int = 1, **changed: Any) -> tuple[Signals, np.ndarray, Census]
     case = drawn_case(seed)
     signals, vectors = case.rounds[0]
     signals = {**signals, "returned": np.ones(K, bool), **changed}
-    return Signals(**signals, square_norm=(vectors**2).sum(1)), vectors, case.census
+    after = {"gram": vectors @ vectors.T, "square_norm": (vectors**2).sum(1)}
+    return Signals(**signals, **after), vectors, case.census
 
 
 OWN_ONLY = [
@@ -356,8 +364,8 @@ def test_who_drops_out_after_weighing_leaves_the_round_of_the_others(kind: str, 
     signals, vectors, census = told_to()
     rule = made(kind, settings)
     with jax.enable_x64(True):
-        late = play(rule, begun(rule, census), signals, vectors, counted=GONE)
-        absent = play(rule, begun(rule, census), signals._replace(returned=GONE), vectors)
+        late = played(rule, begun(rule, census), signals, vectors, counted=GONE)
+        absent = played(rule, begun(rule, census), signals._replace(returned=GONE), vectors)
     for found, expected in zip(
         jax.tree.leaves((late.change, late.summed.coefficients, late.state)),
         jax.tree.leaves((absent.change, absent.summed.coefficients, absent.state)),
@@ -374,8 +382,8 @@ def test_with_stages_sums_are_of_those_who_measured_and_the_division_of_those_wh
     signals, vectors, census = told_to()
     rule = made(kind, settings)
     with jax.enable_x64(True):
-        everyone = play(rule, begun(rule, census), signals, vectors)
-        late = play(rule, begun(rule, census), signals, vectors, counted=GONE)
+        everyone = played(rule, begun(rule, census), signals, vectors)
+        late = played(rule, begun(rule, census), signals, vectors, counted=GONE)
     for found, expected in zip(
         jax.tree.leaves(late.summed.sums), jax.tree.leaves(everyone.summed.sums), strict=True
     ):
@@ -390,7 +398,6 @@ def test_with_stages_sums_are_of_those_who_measured_and_the_division_of_those_wh
 @EACH
 def test_a_round_in_which_nobody_returns_has_coefficients_of_0(kind: str, settings: dict):
     signals, vectors, census = told_to(returned=np.zeros(K, bool))
-    signals = signals._replace(gram=vectors @ vectors.T)
     rule = made(kind, settings)
     with jax.enable_x64(True):
         state = begun(rule, census)

@@ -43,7 +43,7 @@ from tests.oracles.cohort_rules import Signals as OldSignals
 
 VECTORS = TRAINED - W
 ONE_EACH = Census(np.ones(3), np.ones((3, 2, 2), int))
-played = jax.jit(play)
+played, weigh, nearest = jax.jit(play), jax.jit(derived.weigh), jax.jit(project)
 
 
 def signals_of(count: int, **told: Any) -> Signals:
@@ -297,12 +297,12 @@ def by_sums(memory: np.ndarray, losses: np.ndarray, rate: float, clients: int) -
     with jax.enable_x64(True):
         public = rule.begin(Census(np.ones(clients), np.ones((clients, 2, 2), int)))
         signals = signals_of(count, loss=losses, memory=memory)
-        return np.asarray(jax.jit(derived.weigh)(rule, public, signals).memory)
+        return np.asarray(weigh(rule, public, signals).memory)
 
 
 def by_sorting(y: np.ndarray, mass: float) -> np.ndarray:
     with jax.enable_x64(True):
-        return np.asarray(project(jnp.asarray(y), jnp.ones(len(y), bool), mass))
+        return np.asarray(nearest(jnp.asarray(y), jnp.ones(len(y), bool), mass))
 
 
 shares_of_lambda = arrays(
@@ -339,7 +339,7 @@ def test_a_tiny_lambda_is_not_made_larger(mass: float, wide: bool):
     with jax.enable_x64(wide):
         public = rule.begin(Census(np.ones(3), np.ones((3, 2, 2), int)))
         signals = signals_of(2, loss=jnp.array([0.5, 2.0]), memory=jnp.array([mass, 0.0]))
-        moved = np.asarray(derived.weigh(rule, public, signals).memory)
+        moved = np.asarray(weigh(rule, public, signals).memory)
     assert (moved >= 0).all()
     assert moved.sum() <= mass + 1e-7
     assert np.isfinite(moved).all()
@@ -351,7 +351,6 @@ def test_random_projections_settle_within_the_stages(clients: int, kind: str):
     draw, rule, needed = np.random.default_rng(clients), AFL(form="local", rate_lambda=1.0), []
     with jax.enable_x64(True):
         public = rule.begin(Census(np.ones(clients), np.ones((clients, 2, 2), int)))
-        weigh = jax.jit(lambda signals: derived.weigh(rule, public, signals))
         for _ in range(40):
             memory = draw.dirichlet(np.ones(clients) * draw.choice([0.1, 1.0, 10.0]))
             scale = draw.choice([1e-3, 0.1, 1.0, 10.0])
@@ -363,7 +362,7 @@ def test_random_projections_settle_within_the_stages(clients: int, kind: str):
                 "heavy": scale * draw.lognormal(0, 2, clients),
                 "settled": np.zeros(clients),
             }[kind]
-            found = weigh(signals_of(clients, loss=losses, memory=memory))
+            found = weigh(rule, public, signals_of(clients, loss=losses, memory=memory))
             expected = by_sorting(memory + losses, 1.0)
             np.testing.assert_allclose(found.memory, expected, atol=1e-12)
             inside = [int(count) for count, _, _ in found.sums]
@@ -409,7 +408,7 @@ def ranked(rule: PFedAvg, edges: Any, losses: Any, **told: Any) -> np.ndarray:
     with jax.enable_x64(True):
         public = jnp.log(jnp.asarray(edges, float))
         signals = signals_of(len(losses), loss=np.asarray(losses, float), **told)
-        return np.asarray(derived.weigh(rule, public, signals).weight)
+        return np.asarray(weigh(rule, public, signals).weight)
 
 
 def test_a_histogram_of_fixture_t_with_one_client_in_each_bin_is_exact():

@@ -10,15 +10,14 @@ from tests.datasets.real_data import need
 from tools import tutorials
 
 FLOWER = "hospitals_with_flower"
-# more than 20 seconds where nothing has been compiled yet
-SLOW = {"choosing_q", "group_fairness", "own_method", "own_pytorch_model", FLOWER}
+SOON = {"auditing"}  # the others are slow tests: they train
 DATA = {"group_fairness": "acs-income"}
 EVERY = pytest.mark.parametrize("script", tutorials.scripts(), ids=lambda script: script.stem)
 
 
 def executed(script: Path) -> object:
     """The script as a parameter, with the marks of its test."""
-    marks = [pytest.mark.slow] if script.stem in SLOW else []
+    marks = [pytest.mark.further] if script.stem not in SOON else []
     marks += [pytest.mark.data] if script.stem in DATA else []
     return pytest.param(script, marks=marks, id=script.stem)
 

@@ -73,7 +73,8 @@ def close(found: np.ndarray, expected: np.ndarray, name: str) -> None:
 masks = st.lists(st.booleans(), min_size=4, max_size=4)
 
 
-# Every rule is tried on every example: drawing one takes longer than a round of all of them.
+# Every rule is tried on every example: drawing one takes longer than a round of all of them. There
+# are always four clients, of whom some are in the round: compiling takes longer than anything else.
 
 
 @given(case=grouped_rounds((4,)), order=st.permutations(range(4)))
@@ -97,8 +98,9 @@ def test_a_client_that_drops_out_might_as_well_not_exist(case: Round, returned: 
         close(masked[name].model, without[name].model, name)
 
 
-@given(case=grouped_rounds())
-def test_nobody_returned_changes_nothing(case: Round):
+@given(case=grouped_rounds((4,)), count=st.sampled_from([1, 2, 4]))
+def test_nobody_returned_changes_nothing(case: Round, count: int):
+    case = case.only(np.arange(count))
     for name, outcome in case.apply_each(RULES, returned=np.zeros(len(case.losses), bool)).items():
         np.testing.assert_array_equal(outcome.model, case.received, err_msg=name)
         np.testing.assert_array_equal(outcome.weights, 0, err_msg=name)
@@ -112,9 +114,9 @@ def test_weights_are_not_negative_and_sum_to_one(case: Round, returned: list[boo
             assert outcome.weights.sum() == pytest.approx(1, abs=1e-12), name
 
 
-@given(case=grouped_rounds((2,)))
+@given(case=grouped_rounds((4,)))
 def test_counting_every_client_twice_changes_nothing(case: Round):
-    once, twice = case.apply_each(RULES), case.only([0, 1, 0, 1]).apply_each(RULES)
+    once, twice = (case.only(who).apply_each(RULES) for who in ([0, 1], [0, 1, 0, 1]))
     for name in RULES.keys() - COUNTS_HEADS:
         np.testing.assert_allclose(
             twice[name].model, once[name].model, rtol=1e-10, atol=1e-10, err_msg=name

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import evenly
 from evenly.algorithms import FedAvg
+from evenly.cli import app
 from evenly.parts.sampling import Full
 from evenly.parts.work import LocalTraining
 from tests.api.patients import COLUMNS, patients
@@ -86,7 +88,7 @@ def test_a_file_gives_the_same_as_the_command_line(tmp_path: Path):
         "readmitted", "--sensitive", "sex", "--drop", "id", "--algorithms", ",".join(METHODS),
         "--rounds", "4", "--seeds", "2", "--out", str(tmp_path / "command"),
     ]  # fmt: skip
-    subprocess.run([sys.executable, "-m", "evenly", *words], check=True, capture_output=True)
+    assert CliRunner().invoke(app, words).exit_code == 0
     there = evenly.load_results(tmp_path / "command")
     assert isinstance(there, evenly.Results)
     same(here, there)
@@ -228,14 +230,13 @@ def test_an_object_without_a_name_can_be_read_but_not_resumed(tmp_path: Path):
     evenly.compare(
         "synthetic(clients=4)", [own()], out=tmp_path / "out", rounds=3, seeds=1, progress=False
     )
-    command = [sys.executable, "-m", "evenly"]
     out = str(tmp_path / "out")
-    read = subprocess.run([*command, "report", out], capture_output=True, text=True, check=False)
-    assert read.returncode == 0, read.stderr
+    read = CliRunner().invoke(app, ["report", out])
+    assert read.exit_code == 0, read.stderr
     for path in (tmp_path / "out" / "traces").iterdir():
         path.unlink()
-    done = subprocess.run([*command, "resume", out], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = CliRunner().invoke(app, ["resume", out])
+    assert done.exit_code == 2
     words = " ".join(done.stderr.split())
     assert "was passed from Python and has no importable name" in words
     assert "Repeat the call of evenly.compare" in words

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import evenly
+from evenly.cli import app
 from tests.api.patients import COLUMNS, patients
 
 EXPERIMENT = """
@@ -24,6 +26,12 @@ clients = 5
 
 
 def command(*words: Any) -> None:
+    """In this process: what importing costs is not asked here."""
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code == 0, done.output
+
+
+def process(*words: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "evenly", *map(str, words)],
         capture_output=True,
@@ -196,7 +204,7 @@ def test_results_of_a_plugin_are_read_with_the_plugin(tmp_path: Path):
     own = tmp_path / "own.py"
     own.write_text(PLUGIN)
     words = ["--algorithms", "careful", "--plugin", own, "--rounds", 2, "--seeds", 1]
-    command("compare", "--data", "synthetic(clients=4)", *words, "--out", tmp_path / "out")
+    process("compare", "--data", "synthetic(clients=4)", *words, "--out", tmp_path / "out")
     with pytest.raises(ValueError, match=r"\(plugins= in Python\)"):
         evenly.load_results(tmp_path / "out")
     assert list(evenly.load_results(tmp_path / "out", plugins=[own])) == ["careful"]

@@ -4,6 +4,7 @@ line.
 
 import ast
 import dataclasses
+import functools
 import inspect
 import re
 import statistics
@@ -116,6 +117,11 @@ def picked(signals: Signals, index: Any) -> Signals:
 
 def applied(rule: Rule, signals: Signals = SIGNALS, vectors: Any = VECTORS) -> Played:
     """The first round."""
+    return first_round(rule, signals, vectors)
+
+
+@jax.jit
+def first_round(rule: Rule, signals: Signals, vectors: Any) -> Played:
     return play(rule, start(rule, CENSUS), signals, vectors)
 
 
@@ -219,7 +225,7 @@ def test_what_a_client_keeps_has_the_form_of_what_it_starts_with(name: str, sele
     """Otherwise memories could not be stored by client."""
     for member in variant(name, select).members:
         rule = member.rule
-        first = start(rule, CENSUS).memory.value
+        first = jax.eval_shape(functools.partial(start, rule, CENSUS)).memory.value
         kept = applied(rule).summed.memory
         assert jax.tree.structure(kept) == jax.tree.structure(first)
         for one, other in zip(jax.tree.leaves(kept), jax.tree.leaves(first), strict=True):

@@ -235,6 +235,7 @@ def test_a_comparison_takes_folders_and_arrow_tables_alike(tmp_path: Path):
         pd.testing.assert_frame_equal(tables[0], table)
 
 
+@pytest.mark.further
 def test_mapped_features_are_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The benchmark with fewer rows, whose features are still large enough to be mapped."""
     benchmark = Path(__file__).parents[2] / "benchmarks" / "parquet_folder.py"

@@ -163,6 +163,7 @@ def kill_often(
     pytest.fail(f"{kills} kills were not in time")
 
 
+@pytest.mark.further
 def test_a_kill_changes_nothing(undisturbed: Undisturbed, tmp_path: Path):
     kill_often(undisturbed, tmp_path, kills=1, each=1, draw=random.Random(5))
 

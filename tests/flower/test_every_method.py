@@ -26,24 +26,32 @@ from tests.simulations import COHORT, COMMON, task_for
 
 ROUNDS = 3
 SEEDS = Seeds(data=1, model=2, cohort=3, batches=4)
-# Other forms of the methods, with other parts, and every way to come to a group.
+# One method of every kind, and with other parts; the others are slow tests.
+OFTEN = [
+    "fedavg", "q-fedavg", "afl", "fairfed", "fedcvg", "fedfb", "ditto", "fedmgda", "ifca", "frl",
+    "afl(form=local)", "fedavg+parity(p=0.9)", "fairfed(metric=spd)+reweigh+full",
+    "q-fedavg(q=2)+local-momentum", "fedavg+weighted(clients=4, replace=true)",
+    "e2fl(groups=3, final_pass=true, absent_vote=true)",
+    "e2fl(groups=2, inference=rank-clustering)",
+]  # fmt: skip
+# Other forms of the methods, and every way to come to a group.
 FORMS = [
-    "afl(form=local)", "afl(form=stochastic)", "afl(form=per-domain)", "fedavg+parity(p=0.9)",
-    "fairfed(metric=spd)+reweigh+full", "fairfed(measured_on=valid)+full",
-    "fedavg+server-adam(learning_rate=0.1)", "q-fedavg(q=2)+local-momentum", "ditto+full",
-    "ifca(groups=3)+full", "fedavg+weighted(clients=4, replace=true)", "e2fl(groups=3)",
-    "e2fl(groups=3, global_model=true)", "e2fl(groups=3, final_pass=true, absent_vote=true)",
-    "e2fl(groups=2, inference=rank-clustering)", "e2fl(groups=2, inference=one-shot)",
+    "afl(form=stochastic)", "afl(form=per-domain)", "fairfed(measured_on=valid)+full",
+    "fedavg+server-adam(learning_rate=0.1)", "ditto+full", "ifca(groups=3)+full", "e2fl(groups=3)",
+    "e2fl(groups=3, global_model=true)", "e2fl(groups=2, inference=one-shot)",
     "e2fl(groups=3, inference=binary)",
 ]  # fmt: skip
-EVERY = [*(METHODS[name].example or name for name in METHODS), *FORMS]
+EVERY = {*(METHODS[name].example or name for name in METHODS), *FORMS}
 
 
 def written(text: str) -> Variant:
     return variants(parse(text), COMMON, COHORT)[0]
 
 
-@pytest.mark.parametrize("text", EVERY)
+@pytest.mark.parametrize(
+    "text",
+    [*OFTEN, *(pytest.param(text, marks=pytest.mark.further) for text in sorted(EVERY - {*OFTEN}))],
+)
 def test_a_deployment_is_the_simulation(text: str, tiny: Federation, task: Softmax):
     variant = written(text)
     own = task_for(variant.method.name, task, tiny)

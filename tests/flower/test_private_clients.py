@@ -57,7 +57,7 @@ def first_model(task: Softmax) -> Any:
         "fedavg(learning_rate=0.2)",
         "fairfed+reweigh",
         *(
-            pytest.param(name, marks=pytest.mark.slow)
+            pytest.param(name, marks=pytest.mark.further)
             for name in ("q-fedavg(q=1)", "fedfb", "fedcvg")
         ),
     ],

@@ -9,8 +9,8 @@ from evenly.models.task import TrainingTask
 from tests.from_torch.agreement import UNSTABLE, distances, drift
 from tests.from_torch.modules import CASES
 
-SHORT = {"mlp", "lenet", "text-lstm", "unet", "operations"}
-EVERY = [pytest.param(name, marks=[pytest.mark.slow] * (name not in SHORT)) for name in CASES]
+SHORT = {"mlp", "lenet", "operations"}
+EVERY = [pytest.param(name, marks=[pytest.mark.further] * (name not in SHORT)) for name in CASES]
 SINGLE = [pytest.param(name, marks=[pytest.mark.slow] * (name != "mlp")) for name in CASES]
 
 

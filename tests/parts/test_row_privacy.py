@@ -1,5 +1,6 @@
 """DP-SGD at a client: an oracle in NumPy, what one row can move, the noise, and what is refused."""
 
+import functools
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenly import trees
 from evenly.algorithms import algorithm
 from evenly.data.federation import Shard
 from evenly.models import MLP, Logistic, Softmax
@@ -67,6 +69,15 @@ def oracle_steps(
     return w - received[0], b - received[1]
 
 
+@functools.partial(jax.jit, static_argnames=("task", "steps"))
+def trained(work: Any, task: Any, received: Any, own: Shard, steps: int = 1) -> Any:
+    """The vector after some steps, each on all of these rows."""
+    local = work.start(task, received, None)
+    for i in range(steps):
+        local = work.step(task, received, local, own, jax.random.key(i))
+    return work.finish(task, received, local)[0]
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -84,13 +95,9 @@ def test_without_noise_a_step_is_that_of_the_oracle(
         work = PrivateTraining(
             training=LocalTraining(learning_rate=0.3, mu=mu or None), clip=clip, noise_multiplier=0
         )
-        task = Logistic(features=FEATURES)
         received = {"w": jnp.full(FEATURES, 0.3, jnp.float64), "b": jnp.asarray(-0.2, jnp.float64)}
-        local = work.start(task, received, None)
         own = batch(x, y, weight=weight, mask=mask, expected=5.5)
-        for i in range(3):
-            local = work.step(task, received, local, own, jax.random.key(i))
-        vector, _ = work.finish(task, received, local)
+        vector = trained(work, TASKS["logistic"], received, own, steps=3)
     w, b = oracle_steps(
         x, y, weight, mask, clip=clip, expected=5.5, rate=0.3, mu=mu, steps=3
     )  # fmt: skip
@@ -125,36 +132,40 @@ TASKS = {
 EXTREMES = st.sampled_from([0.0, 1.0, -1.0, 1e4, 1e9, -1e9, np.nan, np.inf])
 
 
+@functools.partial(jax.jit, static_argnames="name")
+def with_and_without(name: str, x: Any, y: Any, weight: Any, clip: Any) -> Any:
+    """The sum of all rows, and those without the first, the second, ..., in one program."""
+    model, count = TASKS[name].init(jax.random.key(1)), len(y)
+
+    def summed(mask: Any) -> Any:
+        own = batch(x, y, weight=weight, mask=mask)
+        return clipped_sum(TASKS[name], model, own, clip, jax.random.key(0))
+
+    return jax.vmap(summed)(np.concatenate([np.ones((1, count)), 1 - np.eye(count)]))
+
+
 @pytest.mark.parametrize("name", TASKS)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), clip=st.floats(0.05, 2))
 def test_one_row_moves_a_sum_by_at_most_the_clip(name: str, data: Any, clip: float) -> None:
-    task, rows = TASKS[name], 5
+    rows = 5
     numbers = st.one_of(st.floats(-3, 3, width=32), EXTREMES)
     x = np.array(
         data.draw(st.lists(numbers, min_size=rows * FEATURES, max_size=rows * FEATURES))
     ).reshape(rows, FEATURES)
     y = np.array(data.draw(st.lists(st.integers(0, 1), min_size=rows, max_size=rows)))
     weight = np.array(data.draw(st.lists(st.floats(0, 1e6), min_size=rows, max_size=rows)))
-    model = task.init(jax.random.key(1))
-    whole = clipped_sum(task, model, batch(x, y, weight=weight), clip, jax.random.key(0))
-    for i in range(rows):
-        mask = (np.arange(rows) != i).astype(float)
-        without = batch(x, y, weight=weight, mask=mask)
-        less = clipped_sum(task, model, without, clip, jax.random.key(0))
-        assert distance(whole, less) <= clip * (1 + 1e-5)
+    sums = jax.tree.map(np.asarray, with_and_without(name, x, y, weight, clip))
+    for i in range(1, rows + 1):
+        assert distance(trees.take(sums, 0), trees.take(sums, i)) <= clip * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_bound_is_reached(name: str) -> None:
     """Else the noise would be larger than the promise needs, or the property above empty."""
-    task, model = TASKS[name], TASKS[name].init(jax.random.key(1))
-    x, y = np.full((2, FEATURES), 50.0), np.array([1, 1])
-    both, one = (
-        clipped_sum(task, model, batch(x, y, mask=mask), 0.7, jax.random.key(0))
-        for mask in ([1, 1], [1, 0])
-    )
-    assert distance(both, one) >= 0.99 * 0.7
+    x, y = np.full((5, FEATURES), 50.0), np.ones(5, int)
+    sums = with_and_without(name, x, y, np.ones(5), 0.7)
+    assert distance(trees.take(sums, 0), trees.take(sums, 1)) >= 0.99 * 0.7
 
 
 def distance(a: Any, b: Any) -> float:
@@ -179,12 +190,11 @@ def test_a_full_batch_without_bounds_is_the_gradient_of_fedsgd() -> None:
     task = TASKS["softmax"]
     received = task.init(jax.random.key(0))
     own = batch(x, y, expected=7.0)
-    vectors = []
-    for work in (algorithm("fedsgd").work, private("fedsgd", clip=1e6).work):
-        local = work.start(task, received, None)
-        local = work.step(task, received, local, own, jax.random.key(0))
-        vectors.append(work.finish(task, received, local)[0])
-    assert distance(*vectors) < 1e-6
+    plain, clipped = (
+        trained(made.work, task, received, own)
+        for made in (algorithm("fedsgd"), private("fedsgd", clip=1e6))
+    )
+    assert distance(plain, clipped) < 1e-6
 
 
 def test_noise_has_the_deviation_that_it_says() -> None:
@@ -206,8 +216,7 @@ def test_a_step_adds_noise_of_clip_times_multiplier_over_the_expected_rows() -> 
     task = Softmax(features=100, classes=50)
     received = task.init(jax.random.key(0))
     empty = batch(np.zeros((4, 100)), np.zeros(4), mask=np.zeros(4), expected=6.0)
-    local = work.step(task, received, work.start(task, received, None), empty, jax.random.key(1))
-    vector, _ = work.finish(task, received, local)
+    vector = trained(work, task, received, empty)
     assert np.std(np.asarray(vector["w"])) == pytest.approx(3.0 * 0.5 / 6.0, rel=0.03)
 
 

@@ -1,5 +1,7 @@
 """The gate: what one client can move, the noise, and equality where nothing bites."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 
 from evenly import round as evenly_round
+from evenly import trees
 from evenly.algorithms import METHODS, algorithm
 from evenly.data.federation import Census
 from evenly.privacy import gate
@@ -54,71 +57,74 @@ def signals_of(numbers: np.ndarray, returned: np.ndarray) -> Signals:
 
 
 class Recorder:
-    """Stands in for the noise: stores every sum and its deviation. A second round is told the
-    releases of the first, so that only what a client adds differs.
+    """Stands in for the noise: stores every sum and its deviation. Rounds that are traced together
+    are all told the releases of the first, so that only what their clients add differs.
     """
 
     def __init__(self) -> None:
-        self.told, self.sums, self.deviations, self.at = [], [], [], 0
+        self.sums, self.deviations = [], []
 
     def __call__(self, guard, bounds, block, sums, of):
-        size = float(gate.deviation(guard, bounds, block))
-        leaves = [np.asarray(leaf, float) for leaf in jax.tree.leaves(sums)]
+        leaves = jax.tree.leaves(sums)
         limits = [of] * len(leaves) if block == gate.VECTOR else jax.tree.leaves(of)
         self.sums += leaves
-        self.deviations += [size * float(one) for one in limits]
-        if self.at == len(self.told):
-            self.told.append(sums)
-        self.at += 1
-        return self.told[self.at - 1]
-
-    def again(self) -> None:
-        self.sums, self.deviations, self.at = [], [], 0
+        self.deviations += [gate.deviation(guard, bounds, block) * one for one in limits]
+        return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, "rounds")[0], sums)
 
 
-def releases(rule, public, guard, numbers, vectors, returned, recorder):
-    """All sums that a round releases, before their noise."""
-    signals = signals_of(numbers, returned)
-    nothing = evenly_round.Memory(np.zeros(len(numbers), bool), jax.eval_shape(lambda: None))
+def one_round(rule, public, guard, signals, vectors):
+    """The sums of a round before their noise, its deviations, and the clients' coefficients."""
+    k = len(signals.returned)
+    nothing = evenly_round.Memory(np.zeros(k, bool), None)
     if type(rule).remember is not evenly_round.Rule.remember:
         form = evenly_round._each(lambda own: rule.remember(public, own), signals)
         nothing = nothing._replace(value=jax.tree.map(jnp.zeros_like, form))
         signals = evenly_round.recall(rule, public, signals, nothing)
-    weighing = evenly_round.weigh(rule, public, signals, guard)
-    # a vector whose length is not finite in single precision does not count, as in the simulator
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms = (vectors.astype(np.float32) ** 2).sum(1)
-    finite = np.isfinite(norms)
-    norms = np.where(finite, norms, np.float32(0))
-    signals = signals._replace(returned=returned & finite, square_norm=jnp.asarray(norms))
-    summed = evenly_round.sum_up(rule, public, weighing, signals, guard)
-    shrink = np.minimum(1.0, float(guard.state.clip) / np.maximum(np.sqrt(norms), 1e-30))
-    weight = np.asarray(weighing.weight, float)
-    weight = weight * (returned & finite).reshape(-1, *(1,) * (weight.ndim - 1))
-    clean = np.where(finite[:, None], vectors, 0.0) * shrink[:, None]
-    evenly_round.noised(rule, public, np.tensordot(weight, clean, (0, 0)), guard)
-    return summed
+    recorder = Recorder()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(gate, "add_noise", recorder)
+        weighing = evenly_round.weigh(rule, public, signals, guard)
+        # a vector whose length is not finite in single precision does not count, as in the
+        # simulator
+        norms = (vectors**2).sum(1)
+        finite = jnp.isfinite(norms)
+        norms = jnp.where(finite, norms, 0)
+        signals = signals._replace(returned=signals.returned & finite, square_norm=norms)
+        summed = evenly_round.sum_up(rule, public, weighing, signals, guard)
+        shrink = jnp.minimum(1, guard.state.clip / jnp.maximum(jnp.sqrt(norms), 1e-30))
+        weight = evenly_round._masked(weighing.weight, signals.returned)
+        clean = jnp.where(finite[:, None], vectors, 0) * shrink[:, None]
+        total = jnp.tensordot(weight, clean, (0, 0), precision="highest")
+        evenly_round.noised(rule, public, total, guard)
+    return recorder.sums, recorder.deviations, summed.coefficients
 
 
-def shift(name: str, numbers: np.ndarray, vectors: np.ndarray, monkeypatch, **changes) -> float:
-    """How far the last client moves all releases, in standard deviations of their noise."""
+@jax.jit
+def two_rounds(rule, public, guard, signals, vectors):
+    """Two rounds, whose signals [2, K, ...] differ, in one program for each rule."""
+    each = jax.vmap(lambda told: one_round(rule, public, guard, told, vectors), axis_name="rounds")
+    return each(signals)
+
+
+@functools.cache
+def begun(name: str, **changes):
     rule = rule_of(name)
     public = rule.begin(CENSUS)
-    guard = guard_of(rule, public, **changes)
-    recorder = Recorder()
-    monkeypatch.setattr(gate, "add_noise", recorder)
+    return rule, public, guard_of(rule, public, **changes)
+
+
+def shift(name: str, numbers: np.ndarray, vectors: np.ndarray, **changes) -> float:
+    """How far the last client moves all releases, in standard deviations of their noise."""
     everyone = np.ones(len(numbers), bool)
-    releases(rule, public, guard, numbers, vectors, everyone, recorder)
-    with_it, sizes = recorder.sums, recorder.deviations
-    recorder.again()
-    releases(
-        rule, public, guard, numbers, vectors, everyone & (np.arange(len(numbers)) < 5), recorder
+    told = [signals_of(numbers, here) for here in (everyone, np.arange(len(numbers)) < 5)]
+    sums, deviations, _ = two_rounds(
+        *begun(name, **changes), trees.stack(told), vectors.astype(np.float32)
     )
     return float(
         np.sqrt(
             sum(
-                (((a - b) / size) ** 2).sum()
-                for a, b, size in zip(with_it, recorder.sums, sizes, strict=True)
+                ((np.subtract(*np.asarray(both, float)) / size[0]) ** 2).sum()
+                for both, size in zip(sums, deviations, strict=True)
             )
         )
     )
@@ -137,11 +143,9 @@ WILD = st.one_of(
     vectors=st.lists(WILD, min_size=18, max_size=18),
 )
 def test_no_client_moves_the_releases_by_more_than_the_noise_allows(name, numbers, vectors):
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        moved = shift(
-            name, np.array(numbers, float).reshape(6, 8), np.array(vectors, float).reshape(6, 3),
-            monkeypatch,
-        )  # fmt: skip
+    moved = shift(
+        name, np.array(numbers, float).reshape(6, 8), np.array(vectors, float).reshape(6, 3)
+    )
     assert moved <= 1 + 1e-4
 
 
@@ -157,13 +161,13 @@ EVEN = ("afl", "p-fedavg", "q-fedavg", "q-fedsgd")
 
 
 @pytest.mark.parametrize("name", PRIVATE)
-def test_the_bound_is_reached(name, monkeypatch):
+def test_the_bound_is_reached(name):
     numbers = np.ones((6, 8)) * OTHERS.get(name, 1)
     numbers[5] = REACHING.get(name, 1e6)
     vectors = np.full((6, 3), 0.1)
     vectors[5] = 1e3
     changes = {"weight": 0.5} if name in EVEN else {}
-    assert 0.99 <= shift(name, numbers, vectors, monkeypatch, **changes) <= 1 + 1e-4
+    assert 0.99 <= shift(name, numbers, vectors, **changes) <= 1 + 1e-4
 
 
 def test_every_method_is_either_private_or_refused_with_a_reason():
@@ -174,19 +178,32 @@ def test_every_method_is_either_private_or_refused_with_a_reason():
 
 
 @pytest.mark.parametrize("name", PRIVATE)
-def test_a_weight_depends_on_nobody_else_given_the_releases(name, monkeypatch):
-    rule = rule_of(name)
-    public = rule.begin(CENSUS)
-    guard, recorder = guard_of(rule, public), Recorder()
-    monkeypatch.setattr(gate, "add_noise", recorder)
+def test_a_weight_depends_on_nobody_else_given_the_releases(name):
     numbers = np.random.default_rng(3).uniform(0.1, 9, (6, 8))
-    vectors, everyone = np.zeros((6, 3)), np.ones(6, bool)
-    first = releases(rule, public, guard, numbers, vectors, everyone, recorder)
-    recorder.again()
     other = numbers.copy()
     other[1:] *= 3.7
-    second = releases(rule, public, guard, other, vectors, everyone, recorder)
-    np.testing.assert_array_equal(first.coefficients[0], second.coefficients[0])
+    told = [signals_of(each, np.ones(6, bool)) for each in (numbers, other)]
+    _, _, found = two_rounds(*begun(name), trees.stack(told), np.zeros((6, 3), np.float32))
+    np.testing.assert_array_equal(found[0, 0], found[1, 0])
+
+
+@jax.jit
+def plain_and_guarded(rule, public, guard, signals, vectors):
+    """The change and the next public numbers of a round without a gate, and of one with it."""
+    if type(rule).remember is not evenly_round.Rule.remember:
+        first = evenly_round._each(lambda own: rule.remember(public, own), signals)
+        signals = signals._replace(memory=first)
+        scale = jnp.log(jnp.mean(jax.tree.leaves(first)[0]))
+        guard = guard._replace(state=guard.state._replace(log_scale=scale))
+    changes = []
+    for own in (None, guard):
+        weighing = evenly_round.weigh(rule, public, signals, own)
+        summed = evenly_round.sum_up(rule, public, weighing, signals, own)
+        total = jnp.tensordot(weighing.weight, vectors, (0, 0), precision="highest")
+        if own is not None:
+            total = evenly_round.noised(rule, public, total, own)
+        changes.append(evenly_round.step(rule, public, summed, total))
+    return changes
 
 
 @pytest.mark.parametrize("name", PRIVATE)
@@ -200,19 +217,7 @@ def test_without_noise_and_bounds_a_round_is_the_plain_round(name):
     numbers[:, 4:] /= 10
     vectors = np.random.default_rng(6).normal(size=(6, 3)) * 0.1
     signals = signals_of(numbers, np.ones(6, bool))._replace(square_norm=(vectors**2).sum(1))
-    if type(rule).remember is not evenly_round.Rule.remember:
-        first = evenly_round._each(lambda own: rule.remember(public, own), signals)
-        signals = signals._replace(memory=first)
-        scale = jnp.log(jnp.mean(jax.tree.leaves(first)[0]))
-        guard = guard._replace(state=guard.state._replace(log_scale=scale))
-    changes = []
-    for own in (None, guard):
-        weighing = evenly_round.weigh(rule, public, signals, own)
-        summed = evenly_round.sum_up(rule, public, weighing, signals, own)
-        total = jnp.tensordot(weighing.weight, jnp.asarray(vectors), (0, 0), precision="highest")
-        if own is not None:
-            total = evenly_round.noised(rule, public, total, own)
-        changes.append(evenly_round.step(rule, public, summed, total))
+    changes = plain_and_guarded(rule, public, guard, signals, vectors)
     for plain, private in zip(*map(jax.tree.leaves, changes), strict=True):
         np.testing.assert_allclose(plain, private, atol=1e-6)
 
@@ -297,15 +302,19 @@ def released(shift: jax.Array, noise: float, seed: int, bound: float = 1.0) -> n
     """Releases [trials, rounds] of a sum that a client moves by `shift` [trials, rounds], with the
     gate's noise for a bound.
     """
-    rule = algorithm("fedavg(weights=equal)").rule
     own = ClientGate(noise=noise, weight=1.0, clip=bound, cohort=20.0, clients=20.0, equal=True)
-    state = GateState(jnp.asarray(bound), jnp.zeros(()))
+    keys = jax.random.split(jax.random.key(seed), shift.shape)
+    return np.asarray(sums_with_noise(own, jnp.asarray(bound), keys, shift))
+
+
+@jax.jit
+def sums_with_noise(own, bound, keys, shift):
+    rule, state = algorithm("fedavg(weights=equal)").rule, GateState(bound, jnp.zeros(()))
 
     def one(key, moved):
         return evenly_round.noised(rule, (), moved, Guard(own, state, key))
 
-    keys = jax.random.split(jax.random.key(seed), shift.shape)
-    return np.asarray(jax.jit(jax.vmap(jax.vmap(one)))(keys, shift))
+    return jax.vmap(jax.vmap(one))(keys, shift)
 
 
 def attack(moved: float, noise: float, bound: float = 1.0) -> float:

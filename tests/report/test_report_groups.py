@@ -40,6 +40,21 @@ def one():
     return with_groups(comparison(seeds=1, data=federation(20, rows=(40, 10, 40))))
 
 
+@pytest.fixture(scope="module")
+def page(found):
+    return render(found)
+
+
+@pytest.fixture(scope="module")
+def page_of_one(one):
+    return render(one)
+
+
+@pytest.fixture(scope="module")
+def page_without_groups():
+    return render(comparison())
+
+
 def words(text: str) -> str:
     return re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.DOTALL)
 
@@ -67,13 +82,13 @@ def test_values_are_the_metrics_of_each_run(found):
     )
 
 
-def test_the_central_test_set_is_shown_where_there_is_one(found):
+def test_the_central_test_set_is_shown_where_there_is_one(found, page):
     central = with_groups(comparison(seeds=2), central=500)
     assert (group_split(found), group_split(central)) == ("test", "central")
     text = words(render(central))
     assert "the central test set, 500 rows" in text
     assert "<summary>On the clients" in text
-    assert "<summary>On the clients" not in words(render(found))
+    assert "<summary>On the clients" not in words(page)
 
 
 def test_rates_are_means_over_seeds_from_the_lowest_to_the_highest(found):
@@ -126,7 +141,7 @@ def test_few_clients_are_not_resampled():
     np.testing.assert_allclose([rate.high for rate in rates], 100 * high)
 
 
-def test_what_was_assumed_is_said_to_be(one):
+def test_what_was_assumed_is_said_to_be(one, page_of_one):
     """As the plan in the terminal does; a reader of the page has not seen it."""
     text = unbroken(render(one._replace(assumed=("favourable", "race"))))
     assert "<dd>yes (assumed; name another with --favourable)</dd>" in text
@@ -141,7 +156,7 @@ def test_what_was_assumed_is_said_to_be(one):
     # intersections are unprivileged by sex
     text = unbroken(render(one._replace(assumed=("sex",))))
     assert text.count("(assumed: of all values of sex, Female has") == 2
-    assert "assumed" not in unbroken(render(one))
+    assert "assumed" not in unbroken(page_of_one)
 
 
 def test_a_mean_of_absolute_differences_is_explained_where_seeds_disagree(found):
@@ -159,13 +174,13 @@ def test_a_mean_of_absolute_differences_is_explained_where_seeds_disagree(found)
     assert f"{remark} It exceeds the difference between the rates above under fedavg" in text
 
 
-def test_figures_of_single_groups_are_marked_where_these_are_small(found):
+def test_figures_of_single_groups_are_marked_where_these_are_small(found, page):
     """The last race is rare, so the worst group's accuracy rests on few rows."""
     whole, sex, _ = groupings(found.federation)
     assert {"worst_accuracy", "acc_range"} <= metrics_of_few(found, whole, "fedavg", "test")
     assert metrics_of_few(found, sex, "fedavg", "test") == frozenset()
     starred = re.compile(r'<span class="nowrap">[^<]*\*</span>')
-    groups = render(found).partition('id="groups"')[2]
+    groups = page.partition('id="groups"')[2]
     views = groups.split('<h3 class="later">')
     tables = [view.partition("<details")[0] for view in views[1:]]  # sex, race, intersections
     assert not starred.search(tables[0])
@@ -174,21 +189,21 @@ def test_figures_of_single_groups_are_marked_where_these_are_small(found):
     assert f"* marks a figure that rests on a group with fewer than {FEW} rows" in tables[2]
 
 
-def test_mean_numbers_of_rows_have_a_decimal_unless_they_are_whole(found):
+def test_mean_numbers_of_rows_have_a_decimal_unless_they_are_whole(found, page):
     """A group had "1 row" and an accuracy of 75.0: means over seeds of which one was rounded."""
     race = groupings(found.federation)[2]
     rates = group_rates(found, race, "fedavg", "test", "accuracy")
     assert any(rate.rows != round(rate.rows) for rate in rates)
-    text = words(render(found))
+    text = words(page)
     for rate in rates:
         shown = f"{rate.rows:,.0f}" if rate.rows == round(rate.rows) else f"{rate.rows:,.1f}"
         assert f"<span>{shown}</span>" in text
 
 
-def test_undefined_and_small_rates_are_marked_and_explained(one):
-    text = words(render(one))
+def test_undefined_and_small_rates_are_marked_and_explained(page_of_one):
+    text = words(page_of_one)
     assert "undefined: no rows with the favourable label" in text
-    assert "undefined: no such rows" in render(one)  # in the chart
+    assert "undefined: no such rows" in page_of_one  # in the chart
     assert re.search(r'<span class="nowrap">\d+\.\d \*</span><small class="interval"> \d', text)
     assert f"fewer than {FEW} rows" in text
     assert not re.search(r"\b(nan|NaN|None|inf)\b", text)
@@ -206,9 +221,11 @@ def test_metrics_without_a_value_say_why():
     assert not re.search(r"\b(nan|NaN|None|inf)\b", text)
 
 
-def test_a_report_without_groups_has_no_such_section_and_neither_has_one_without_rows(found):
-    assert '<section id="groups"' in render(found)
-    assert '<section id="groups"' not in render(comparison())
+def test_a_report_without_groups_has_no_such_section_and_neither_has_one_without_rows(
+    page, page_without_groups
+):
+    assert '<section id="groups"' in page
+    assert '<section id="groups"' not in page_without_groups
     assert '<section id="groups"' not in render(
         with_groups(comparison(data=federation(4, rows=(10, 0, 0))))
     )
@@ -265,11 +282,11 @@ def test_the_chart_of_weights_is_thinned_and_keeps_the_worst_client():
     assert "AFL: 5,000, off the chart" in json.dumps(chart, ensure_ascii=False)
 
 
-def test_equal_losses_have_no_chart_of_weights():
+def test_equal_losses_have_no_chart_of_weights(page_without_groups):
     found = comparison()
     runs = [
         run._replace(trace=run.trace._replace(losses=np.ones_like(run.trace.losses)))
         for run in found.runs
     ]
-    assert "chart-weighing" in render(found)
+    assert "chart-weighing" in page_without_groups
     assert "chart-weighing" not in render(found._replace(runs=runs))

@@ -102,7 +102,7 @@ def scattered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     compiled.cache_clear()
 
 
-@pytest.mark.parametrize("task", [LOGISTIC, NETWORK])
+@pytest.mark.parametrize("task", [LOGISTIC, pytest.param(NETWORK, marks=pytest.mark.further)])
 def test_rules_are_told_the_same_where_counts_are_scattered(
     people: Federation, task: Task, scattered: None
 ):
@@ -125,7 +125,7 @@ class Doubling:
         return np.where(group == 0, 2.0, 1.0)
 
 
-@pytest.mark.parametrize("task", [Logistic(features=3), MLP(features=3, classes=2, hidden=(4,))])
+@pytest.mark.parametrize("task", [LOGISTIC, pytest.param(NETWORK, marks=pytest.mark.further)])
 def test_runs_that_prepare_their_rows_differently_share_a_program(people: Federation, task: Task):
     plain = replace(algorithm("fedavg(batch_size=5)"), select=Full())
     prepared = replace(plain, prepare=Doubling())
@@ -153,7 +153,7 @@ class Telling(FedAvg):
         return jnp.array([[2.0, 2.0], [1.0, 1.0]])
 
 
-@pytest.mark.parametrize("task", [Logistic(features=3), MLP(features=3, classes=2, hidden=(4,))])
+@pytest.mark.parametrize("task", [LOGISTIC, NETWORK])
 def test_row_weights_told_by_a_rule_reach_the_clients(people: Federation, task: Task):
     plain = replace(algorithm("fedavg(batch_size=5)"), select=Full(), rule=FedAvg())
     told = replace(plain, rule=Telling())

@@ -27,19 +27,21 @@ ROUNDS = 20
 
 
 OPTIMISERS = "fedavg+local-momentum(learning_rate=0.05)+server-adam(learning_rate=0.05)"
-BOTH = [
-    ("q-fedavg(q=[0, 1])", 2),
+OFTEN = [("q-fedavg(q=[0, 1])", 2), (OPTIMISERS, 3), ("ditto(pull=0.5)", 2)]
+LESS_OFTEN = [
     ("q-fedavg(q=[0, 1])", 3),
     (OPTIMISERS, 2),
-    (OPTIMISERS, 3),
-    ("ditto(pull=0.5)", 2),
     ("ditto(pull=0.5)", 3),
+    ("q-fedavg(q=1)", 2),
+    ("q-fedavg(q=1)", 3),
+    ("fedsgd", 2),
+    ("fedsgd", 3),
 ]
-LESS_OFTEN = [("q-fedavg(q=1)", 2), ("q-fedavg(q=1)", 3), ("fedsgd", 2), ("fedsgd", 3)]
 
 
 @pytest.mark.parametrize(
-    "text, lanes", [*BOTH, *(pytest.param(*case, marks=pytest.mark.slow) for case in LESS_OFTEN)]
+    "text, lanes",
+    [*OFTEN, *(pytest.param(*case, marks=pytest.mark.further) for case in LESS_OFTEN)],
 )
 def test_lanes_change_nothing(simulated: Simulated, text: str, lanes: int):
     turn = simulated.all(text, ROUNDS, dropout=0.3)
@@ -58,7 +60,9 @@ def in_turn() -> Simulated:
     return Simulated(Softmax(features=60, classes=10), synthetic(clients=20))
 
 
-@pytest.mark.parametrize("lanes", [5, 16, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "lanes", [5, *(pytest.param(lanes, marks=pytest.mark.further) for lanes in (2, 16))]
+)
 def test_neither_do_many_lanes_of_many_clients(in_turn: Simulated, lanes: int):
     (turn,), (side,) = (
         in_turn.all("q-fedavg(q=1, learning_rate=0.01)+full", ROUNDS, lanes=n) for n in (1, lanes)

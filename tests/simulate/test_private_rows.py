@@ -95,7 +95,7 @@ LESS_OFTEN = ["q-fedavg(q=1)", "fedcvg"]
 
 
 @pytest.mark.parametrize(
-    "method", [*METHODS, *(pytest.param(text, marks=pytest.mark.slow) for text in LESS_OFTEN)]
+    "method", [*METHODS, *(pytest.param(text, marks=pytest.mark.further) for text in LESS_OFTEN)]
 )
 def test_a_run_is_the_same_in_lanes_and_from_the_host(
     method: str, tiny: Federation, task: Softmax
@@ -123,8 +123,8 @@ def test_noise_and_clip_are_an_axis_of_runs(tiny: Federation, task: Softmax) -> 
     [
         "q-fedavg(q=1)",
         "fairfed",
-        pytest.param("fairfed+reweigh", marks=pytest.mark.slow),
-        pytest.param("fedfb", marks=pytest.mark.slow),
+        pytest.param("fairfed+reweigh", marks=pytest.mark.further),
+        pytest.param("fedfb", marks=pytest.mark.further),
     ],
 )
 def test_without_noise_signals_are_exact(method: str, task: Softmax) -> None:

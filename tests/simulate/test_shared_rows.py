@@ -43,7 +43,15 @@ def shared_and_apart() -> tuple[Federation, Federation]:
 
 
 @pytest.mark.parametrize(
-    "text", ["fedavg", "ditto", "local", "ifca(groups=3)", "e2fl", "e2fl(inference=lowest-loss)"]
+    "text",
+    [
+        "fedavg",
+        "ditto",
+        "ifca(groups=3)",
+        "e2fl",
+        pytest.param("local", marks=pytest.mark.further),
+        pytest.param("e2fl(inference=lowest-loss)", marks=pytest.mark.further),
+    ],
 )
 def test_counts_are_those_of_clients_with_their_own_copies(text: str):
     mlp = MLP(features=5, classes=3, hidden=(8,), bias=False)

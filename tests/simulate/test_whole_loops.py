@@ -18,15 +18,12 @@ from tests.simulations import Simulated, algorithms, flat, same_bits
 ROUNDS = 20
 METHODS = (
     "q-fedavg(q=1)",
-    "fedavg",
     "ditto(pull=0.5)",
     "term(alpha=1), fedavg",
-    "q-fedavg(q=[0, 1, 5])",
-    "fedprox(mu=0.5)",
-    "fairfed",
     "fedfb",
     "ifca(groups=2)",
 )
+LESS_OFTEN = ("fedavg", "q-fedavg(q=[0, 1, 5])", "fedprox(mu=0.5)", "fairfed")
 
 
 def in_steps(
@@ -36,7 +33,9 @@ def in_steps(
     return simulate(simulated.task, simulated.federation, algorithms(text), ROUNDS, **options)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("text", METHODS)
+@pytest.mark.parametrize(
+    "text", [*METHODS, *(pytest.param(text, marks=pytest.mark.further) for text in LESS_OFTEN)]
+)
 def test_whole_loops_change_nothing(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str
 ):
