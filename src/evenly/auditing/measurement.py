@@ -1,7 +1,7 @@
 """Measure counts and scores: the figures of an audit, from rows or from the count tables of sites.
 
-`AuditData` holds what an audit rests on. `audit_counts` computes rates with confidence intervals, hides
-figures that rest on too few people, and returns the audit.
+`AuditData` holds what an audit rests on. `audit_counts` computes rates with confidence intervals,
+hides figures that rest on too few people, and returns the audit.
 """
 
 from collections.abc import Mapping, Sequence
