@@ -6,7 +6,8 @@ account.
     claims      which sampling supports which claim, and what is refused
     row_account  what training and signals of private rows reveal together
     search_account  what all trials of a search reveal together
-    gate        bounds and noise of a round; `evenly.round` is the only caller
+    gate        bounds and noise of a round, which `evenly.round` applies; `simulate.gating` and
+                `flower.private_rounds` provide its first state and the key of its noise
 """
 
 from evenly.privacy.accounting import Releases, epsilon_of, noise_for
