@@ -18,10 +18,10 @@ from evenly.data.encoding import Encoder
 from evenly.flower import wire
 from evenly.models import TASKS
 from evenly.models.task import skeleton
-from evenly.outside import check_kinds
 from evenly.parts.ranking import Supernetwork
 from evenly.saved_models import Model, save
 from evenly.types import Algorithm, Seeds, Task
+from evenly.validation import check_kinds
 
 LOG = logging.getLogger("flwr")
 MODELS, ARRAYS, MODEL = "models", "arrays.npz", "model.npz"

@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from evenly.data.federation import Shard
-from evenly.outside import shortened
 from evenly.torch_models.graph import Graph
 from evenly.torch_models.module_task import (
     Origin,
@@ -38,6 +37,7 @@ from evenly.torch_models.tracing import (
 )
 from evenly.trees import Stateful
 from evenly.types import Task, Tree
+from evenly.validation import shortened
 
 # by how much outputs may differ from PyTorch's in float32, relative to the largest
 TOLERANCE = 1e-3
