@@ -222,7 +222,9 @@ def test_groups_are_inferred_as_in_jax(inference: str, tiny: Federation) -> None
         found = int(np.argmin(losses))
     else:
         assert isinstance(method.network, Frozen)
-        found = torch_popup.surest(module, method.network, turned, rows.train, inference)
+        found = torch_popup.most_certain_model(
+            module, method.network, turned, rows.train, inference
+        )
     assert reply[wire.METRICS][wire.CHOICE] == found
 
 

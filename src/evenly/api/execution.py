@@ -40,7 +40,7 @@ from evenly.experiment.folder import (
 from evenly.experiment.loggers import logging_to
 from evenly.experiment.paper import Paper, paper_lines, side_by_side
 from evenly.experiment.plan import Plan, Program, members_of
-from evenly.experiment.promises import said
+from evenly.experiment.promises import privacy_record
 from evenly.experiment.study import StudyPlan, execute_study, method_rows
 from evenly.models import check_task
 from evenly.papers.thesis import study_rows
@@ -116,7 +116,7 @@ def _complete(comparison: Comparison, plan: Plan, store: Store) -> Results:
     results = Results(comparison, plan=plan, folder=store.folder, paper=paper)
     write_results(store, comparison)
     results.report(store.folder / "report.html")
-    finish(store.folder, said(comparison))
+    finish(store.folder, privacy_record(comparison))
     return results
 
 

@@ -23,7 +23,7 @@ from evenly.flower import two_phase as two_phases
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.caps import Caps
 from evenly.flower.checks import replies_to
-from evenly.flower.final_model import Taught, write_final
+from evenly.flower.final_model import ModelContext, write_final
 from evenly.flower.lifecycle import (
     RunningDeployment,
     cluster_clients,
@@ -467,9 +467,9 @@ class FairStrategy(Strategy):
     def _write_model(
         self, folder: Path, deployment: RunningDeployment, arrays: ArrayRecord
     ) -> None:
-        labels = deployment.setting.roll.labels
-        seeds, task = self.options.seeds, self._task
-        write_final(folder, arrays, Taught(self.algorithm, seeds, task, self._encoder, labels))
+        labels, seeds = deployment.setting.roll.labels, self.options.seeds
+        context = ModelContext(self.algorithm, seeds, self._task, self._encoder, labels)
+        write_final(folder, arrays, context)
 
     def evaluate(
         self, grid: Grid, arrays: ArrayRecord, *, timeout: float = TIMEOUT

@@ -192,8 +192,10 @@ class Engine(Protocol):
         self, now: RoundConfig, model: Tree, own: ClientRows
     ) -> np.ndarray | None: ...
 
-    # E2FL's choice by how sure mixtures are
-    def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int: ...
+    # number of the model that makes a mixture most certain: E2FL's choice
+    def most_certain_model(
+        self, now: RoundConfig, models: list[Tree], client: ClientData
+    ) -> int: ...
 
     # vector, memory
     def train(
@@ -448,7 +450,7 @@ def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: Client
     """Number of the model with the lowest loss on the training rows; the first of equals."""
     rule = now.algorithm.rule
     if rule.inference != "lowest-loss":
-        return engine.surest(now, models, client)
+        return engine.most_certain_model(now, models, client)
     losses = [
         float(engine.look(now, model)(client.train).losses.mean()) + engine.penalty(now, model)
         for model in models

@@ -173,7 +173,7 @@ class SklearnEngine:
             return None
         return estimator.predict_proba(np.asarray(own.x, np.float64).reshape(own.size, -1))
 
-    def surest(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
+    def most_certain_model(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
         raise ValueError(
             f"{now.algorithm.label}: edges of a scikit-learn model cannot be ranked. Use PyTorch or"
             " JAX clients."

@@ -55,9 +55,9 @@ from evenly.flower.clients.rows import (
 from evenly.flower.clients.torch_popup import (
     first_places,
     freeze,
+    most_certain_model,
     search_places,
     subnetwork,
-    surest,
 )
 from evenly.flower.clients.torch_training import (
     CHUNK,
@@ -330,11 +330,11 @@ class TorchEngine:
             ]
         return np.concatenate(parts)
 
-    def surest(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
+    def most_certain_model(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
         network, rule = now.algorithm.network, now.algorithm.rule
         assert isinstance(network, Frozen)
         module = freeze(self._make(), network, now.model_seed)
-        return surest(module, network, models, client.train, rule.inference)
+        return most_certain_model(module, network, models, client.train, rule.inference)
 
     def train(
         self, now: RoundConfig, client: ClientData, received: State, memory: State
