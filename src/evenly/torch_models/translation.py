@@ -30,9 +30,9 @@ from evenly.torch_models.tracing import (
     first_lines,
     name_of,
     place_of,
+    quiet_export,
     stored_orders,
     traced,
-    undisturbed,
     with_stored,
 )
 from evenly.trees import Stateful
@@ -166,7 +166,7 @@ def _first_outputs(module: nn.Module, rows: torch.Tensor) -> torch.Tensor:
 
 
 def _outputs(module: nn.Module, rows: torch.Tensor) -> torch.Tensor:
-    with undisturbed(), torch.no_grad():
+    with quiet_export(), torch.no_grad():
         return module.eval()(rows)
 
 
