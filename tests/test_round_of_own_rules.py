@@ -291,7 +291,7 @@ def test_a_private_rule_with_stages_must_bound_what_clients_contribute():
     guard = gate.Guard(own, gate.begin(own, rule, public), jax.random.key(0))
     with pytest.raises(
         ValueError,
-        match=r"^Centred asks for 2 sums before training, but its `bounds` limit 0\. Define `bounds`",
+        match=r"^Centred asks for 2 sums before training, but its `bounds` limit 0\. Define",
     ):
         derived.weigh(rule, public, SIGNALS._replace(memory=jnp.ones(3)), guard)
 
