@@ -124,6 +124,28 @@ def test_every_module_says_what_it_is_for(path: Path):
     assert ast.get_docstring(tree), "the first lines of a module say what it is for"
 
 
+LISTED = (
+    "api",
+    "auditing",
+    "experiment",
+    "flower",
+    "flower/clients",
+    "metrics",
+    "parts",
+    "privacy",
+)
+
+
+@pytest.mark.parametrize("package", LISTED)
+def test_a_package_with_a_list_of_its_modules_lists_them_all(package: str):
+    """docs/architecture.md names these packages."""
+    folder = SOURCE / package
+    described = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    modules = {path.stem for path in folder.iterdir() if path.suffix == ".py"}
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert (modules | packages) - {"__init__"} <= set(re.findall(r"`(\w+)`", described))
+
+
 def test_no_module_at_the_top_bears_the_name_of_a_public_function_or_class():
     """`evenly.audit` is a function, so the package is `evenly.auditing`: one name cannot
     be both.

@@ -17,7 +17,7 @@ import evenly
 from evenly import plugins
 from evenly.algorithms import METHODS
 from evenly.cli import app
-from evenly.cli.experiment_runs import RunOptions, RunResult
+from evenly.cli.experiment_runs import RunResult, RunTarget
 from evenly.datasets import DATASETS
 from evenly.experiment import execute, reopen, worker
 from evenly.experiment.config import read
@@ -191,7 +191,7 @@ def test_resume_loads_what_the_plan_names(
 ):
     done: list[Plan] = []
 
-    def run(plan: Plan, about: Any, options: RunOptions) -> RunResult:
+    def run(plan: Plan, about: Any, target: RunTarget) -> RunResult:
         assert [variant.method.title for variant in plan.variants()] == ["Urgent"]
         done.append(plan)
         return RunResult(begun, [], [])

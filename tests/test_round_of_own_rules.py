@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from evenly import round as derived
-from evenly.algorithms import FedAvg, Method
+from evenly.algorithms import FedAvg, Method, algorithm
 from evenly.data.federation import Census
+from evenly.privacy import gate
+from evenly.privacy.claims import gate_of
 from evenly.records import record
 from evenly.types import Own, Rule, Signals, Totals, Weighed
 from tests.aggregation import LOSSES, SIZES, TRAINED, W, play, start
@@ -278,6 +280,20 @@ def test_a_rule_with_stages_must_contribute():
 
     with pytest.raises(TypeError, match=r"^Silent has stages, but does not implement contribute"):
         derived.weigh(record(Silent)(), (), SIGNALS)
+
+
+def test_a_private_rule_with_stages_must_bound_what_clients_contribute():
+    rule = Centred()
+    made = algorithm("fedavg+poisson(rate=0.5)+dp(noise_multiplier=1.0, forced=true)")
+    own = gate_of(made, CENSUS, 1)
+    assert own is not None
+    public = rule.begin(CENSUS)
+    guard = gate.Guard(own, gate.begin(own, rule, public), jax.random.key(0))
+    with pytest.raises(
+        ValueError,
+        match=r"^Centred asks for 2 sums before training, but its `bounds` limit 0\. Define",
+    ):
+        derived.weigh(rule, public, SIGNALS._replace(memory=jnp.ones(3)), guard)
 
 
 def test_a_rule_must_weigh():

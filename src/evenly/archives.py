@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from evenly.outside import check_kinds, plain_json, shortened
 from evenly.types import Tree
+from evenly.validation import check_kinds, plain_json, shortened
 from evenly.writing import write_whole
 
 T = TypeVar("T")

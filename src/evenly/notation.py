@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from evenly.outside import MOST_SHOWN, shortened
+from evenly.validation import MOST_SHOWN, shortened
 
 Value = Any  # number, bool, str or a list of these
 # brackets within brackets, and methods that one sweep may stand for

@@ -1,4 +1,4 @@
-"""The round of a method: what the clients of a cohort count, and what their sum becomes.
+"""One federated round: client weights from sums, then the step of the server.
 
 A rule is written for one client (`evenly.types.Rule`). The functions below derive the round of a
 whole cohort from it: each client contributes to the sums that the rule asks for, weighs itself by
@@ -9,6 +9,9 @@ these sums and its own numbers, and the server divides the sum of the vectors an
     summed = sum_up(rule, public, weighing, signals)   after training, over those who returned
     change, public = step(rule, public, summed, total)
     memory = summed.memory
+
+`weigh` scales the weights to a sum of 1 where the rule divides by their sum. `sum_up` computes the
+number by which the sum of the vectors is divided (`Summed.norm`).
 
 With differential privacy for clients, a `Guard` bounds what each client adds to the sums and adds
 noise to them (`evenly.privacy.gate`); the division is then by a released number, too.
@@ -119,6 +122,12 @@ def contributions(
     """The sums over the cohort that the rule asks for before training."""
     sums: tuple[Tree, ...] = ()
     release = None if guard is None else _Release(guard, rule, guard.bounds(rule, public))
+    if release is not None and len(release.bounds.contributions) < rule.stages:
+        raise ValueError(
+            f"{type(rule).__name__} asks for {rule.stages} sums before training, but its `bounds`"
+            f" limit {len(release.bounds.contributions)}. Define `bounds` with a contribution for"
+            " each stage, or train without +dp(unit=client)."
+        )
     for stage in range(rule.stages):
         parts = _each(lambda own, before=sums: rule.contribute(public, own, before), signals, rule)
         if release is None:

@@ -16,10 +16,10 @@ from evenly.data.encoding import Categorical, Encoder, Numeric, TableColumn, as_
 from evenly.data.federation import Federation
 from evenly.models import TASKS, Augmented, Probabilistic, check_task
 from evenly.models.task import skeleton
-from evenly.outside import check_kinds, kinds_of, listed_names, shortened
 from evenly.parts.ranking import Supernetwork
 from evenly.records import record, require, static
 from evenly.types import Task, Trace, Tree
+from evenly.validation import check_kinds, kinds_of, listed_names, shortened
 
 FORMAT = 1
 HEADER = {

@@ -300,7 +300,7 @@ def test_what_comes_to_its_end_while_everything_stops_is_kept():
         ["first", "second"],
         {0: None, 1: None},
     )
-    driver._ledger = SimpleNamespace(save=lambda program, result: kept.append(program))
+    driver._jobs = SimpleNamespace(save=lambda program, result: kept.append(program))
     driver._running = {"stopped": (0, 1), "whole": (1, 1)}
     driver._stop()
     assert kept == ["second"]

@@ -13,7 +13,7 @@ from evenly.experiment.execute import evaluated_clients, execute
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan
 from evenly.experiment.reopen import open_results
-from evenly.metrics import seated
+from evenly.metrics import slots_of_evaluated
 from evenly.report.page import render
 from evenly.report.values import influence, mean_effective_clients
 from evenly.types import Trace
@@ -97,7 +97,7 @@ def test_a_slot_of_somebody_outside_the_panel_has_no_weight(some_trace: Trace):
         cohort=np.array([[3, 0], [1, 2]]),
         weights=np.array([[0.75, 0.25], [0.5, 0.5]]),
     )
-    cohort, weights = seated(trace)
+    cohort, weights = slots_of_evaluated(trace)
     assert cohort.tolist() == [[1, 0], [0, 0]]
     assert weights.tolist() == [[0.75, 0], [0.5, 0]]
 

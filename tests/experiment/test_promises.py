@@ -15,7 +15,13 @@ from evenly.datasets import DATASETS
 from evenly.experiment import tuning
 from evenly.experiment.execute import _with_promises, execute
 from evenly.experiment.plan import Plan
-from evenly.experiment.promises import BINS, histogram_figures, histogram_of, said, withholds
+from evenly.experiment.promises import (
+    BINS,
+    histogram_figures,
+    histogram_of,
+    privacy_record,
+    withholds,
+)
 from evenly.privacy import accounting
 from evenly.privacy.accounting import Releases, epsilon_of
 from evenly.privacy.claims import facts
@@ -160,7 +166,11 @@ def test_the_histogram_is_one_release_that_can_be_repeated(folder):
     comparison = folder[1]._comparison
     (label,) = comparison.privacy
     first = histogram_of(comparison, label)
-    assert first == histogram_of(comparison, label) == said(comparison)[label]["released_histogram"]
+    assert (
+        first
+        == histogram_of(comparison, label)
+        == privacy_record(comparison)[label]["released_histogram"]
+    )
     assert first is not None
     known = {**comparison.privacy[label], "histogram": 1e-9}
     exact = np.array(histogram_of(comparison._replace(privacy={label: known}), label))

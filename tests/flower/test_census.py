@@ -10,7 +10,7 @@ import pytest
 
 from evenly.experiment.deployment import Exclusion
 from evenly.flower import wire
-from evenly.flower.checks import ReplySpec, read_or_left_out
+from evenly.flower.checks import ReplySpec, read_or_exclude
 from evenly.flower.replies import CensusReply, Introduction, consistent_censuses, parse_census
 from evenly.flower.roster import roll_of
 
@@ -26,7 +26,7 @@ def said(node: int, metrics: dict[str, Any] | None = None, **about: Any) -> Intr
 def checked(answers: list[Introduction]) -> tuple[list[CensusReply], list[Exclusion]]:
     """Those who can be clients together, and who was left out."""
     read = [
-        read_or_left_out(ReplySpec(one.node, -1, 0, phase="census"), partial(parse_census, one))
+        read_or_exclude(ReplySpec(one.node, -1, 0, phase="census"), partial(parse_census, one))
         for one in answers
     ]
     agreed, strange = consistent_censuses(

@@ -222,7 +222,9 @@ def test_groups_are_inferred_as_in_jax(inference: str, tiny: Federation) -> None
         found = int(np.argmin(losses))
     else:
         assert isinstance(method.network, Frozen)
-        found = torch_popup.surest(module, method.network, turned, rows.train, inference)
+        found = torch_popup.most_certain_model(
+            module, method.network, turned, rows.train, inference
+        )
     assert reply[wire.METRICS][wire.CHOICE] == found
 
 
@@ -372,7 +374,7 @@ def test_rows_that_are_reweighed_by_hand_count_as_in_a_ready_client(
 ) -> None:
     asked = config("fairfed(metric=eod, batch_size=5)+reweigh", 2, 5)
     ready = room.ask(5, "train", wire.to_arrays(first()), asked)
-    rows, now, model = client_of(tiny, 5).train, in_torch.told(asked), linear()
+    rows, now, model = client_of(tiny, 5).train, in_torch.read_config(asked), linear()
     in_torch.load(model, wire.to_arrays(first()))
     weights = in_torch.row_weights(now, loader(tiny, 5), labels=3, groups=2)
     in_torch.train(
@@ -393,14 +395,14 @@ def test_rows_that_are_reweighed_by_hand_count_as_in_a_ready_client(
 
 def test_local_reweighing_and_what_the_server_says_are_multiplied(tiny: Federation) -> None:
     said = np.array([[1.0, 0.5, 2.0], [0.25, 1.0, 1.5]])
-    own = in_torch.told(config("fedavg+reweigh", 2, 5))
+    own = in_torch.read_config(config("fedavg+reweigh", 2, 5))
     local = in_torch.row_weights(own, loader(tiny, 5), labels=3, groups=2)
     both = in_torch.row_weights(own._replace(row_weights=said), loader(tiny, 5), labels=3, groups=2)
     assert local is not None
     assert both is not None
     assert len(set(local.ravel())) > 2
     np.testing.assert_allclose(both, local * said)
-    plain = in_torch.told(config("fedavg", 2, 5))
+    plain = in_torch.read_config(config("fedavg", 2, 5))
     assert in_torch.row_weights(plain, loader(tiny, 5), labels=3, groups=2) is None
     np.testing.assert_array_equal(
         in_torch.row_weights(plain._replace(row_weights=said), loader(tiny, 5), labels=3, groups=2),
@@ -415,7 +417,9 @@ def test_rows_without_groups_are_all_of_one(tiny: Federation) -> None:
         TensorDataset(torch.tensor(np.asarray(rows.x)), torch.tensor(np.asarray(rows.y))),
         batch_size=7,
     )
-    weights = in_torch.row_weights(in_torch.told(config("fedavg+reweigh", 2, 5)), data, labels=3)
+    weights = in_torch.row_weights(
+        in_torch.read_config(config("fedavg+reweigh", 2, 5)), data, labels=3
+    )
     assert weights is not None
     np.testing.assert_allclose(weights, np.ones((1, 3)))
 
@@ -460,6 +464,6 @@ def test_one_logit_is_enough_for_two_classes() -> None:
 
 
 def test_the_method_is_read_from_the_config() -> None:
-    now = in_torch.told(ConfigRecord(config("fairfed(metric=eod)+reweigh", 3, 1)))
+    now = in_torch.read_config(ConfigRecord(config("fairfed(metric=eod)+reweigh", 3, 1)))
     assert "table" in now.algorithm.needs
     assert now.algorithm.prepare is not None

@@ -345,7 +345,7 @@ def test_an_audit_over_tls_equals_that_of_all_rows_together(folder: Path):
     schema = read_schema(folder / "ward" / "ward" / "schema.json")
     rows = []
     for name in schema.clients:
-        table = read_table(folder / "table.csv", schema.told_apart)
+        table = read_table(folder / "table.csv", schema.identifying_columns)
         client = client_of_table(schema, table, name, prediction="p", score="s")
         assert client.decisions is not None
         rows.append(

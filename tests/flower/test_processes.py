@@ -17,9 +17,9 @@ from evenly.flower.deploy.loopback import (
     ProcessError,
     free_ports,
     interruptible,
+    signals_ignored,
     start,
     stop,
-    unhurried,
     wait_until,
 )
 
@@ -179,7 +179,7 @@ def test_an_error_shows_the_last_lines_of_the_log_or_says_that_it_is_empty(made:
 def test_signals_are_held_back_in_the_main_thread_and_then_as_before():
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
-    with unhurried():
+    with signals_ignored():
         assert [signal.getsignal(number) for number in numbers] == [signal.SIG_IGN] * 3
         other = ThreadPoolExecutor(1)
         assert other.submit(lambda: [None for _ in range(2) if _entered(interruptible)]).result(

@@ -208,7 +208,9 @@ def test_models_are_left_by_halves_or_at_once_and_those_that_left_do_not_come_ba
     monkeypatch.setattr(torch_popup, "_entropy_slopes", slopes)
     offered = [first_places(linear(5, 3), seed) for seed in range(count)]
     assert (
-        torch_popup.surest(linear(5, 3), Frozen(), offered, client_of(tiny, 5).train, inference)
+        torch_popup.most_certain_model(
+            linear(5, 3), Frozen(), offered, client_of(tiny, 5).train, inference
+        )
         == found
     )
     assert len(shares) == len(asked)

@@ -9,7 +9,7 @@ from torch import nn
 
 from evenly.algorithms import algorithm
 from evenly.flower.clients import torch_popup, torch_training
-from evenly.flower.clients.client import told
+from evenly.flower.clients.client import read_config
 from evenly.flower.clients.rows import NO_ROWS, ClientData, rows
 from evenly.flower.clients.torch import TorchEngine
 from evenly.flower.clients.torch_training import (
@@ -208,7 +208,7 @@ def test_a_client_whose_training_broke_keeps_its_personal_model(
     monkeypatch.setattr(engine, "_train", lambda *_: next(trained))
     client = ClientData(rows(np.ones((3, 1)), np.zeros(3)), NO_ROWS, NO_ROWS, ("a", "b"))
     memory = {"w": np.zeros(2, np.float32)}
-    vector, new = engine.train(told(config("ditto", 1, 0)), client, memory, memory)
+    vector, new = engine.train(read_config(config("ditto", 1, 0)), client, memory, memory)
     np.testing.assert_array_equal(vector["w"], shared["w"])
     assert (new is memory) == keeps
 
@@ -221,7 +221,7 @@ def test_a_client_that_trains_alone_sends_no_change(
     monkeypatch.setattr(engine, "_train", lambda *_: own)
     client = ClientData(rows(np.ones((3, 1)), np.zeros(3)), NO_ROWS, NO_ROWS, ("a", "b"))
     received = {"w": np.full(2, 3, np.float32), "steps": np.array(4)}
-    vector, new = engine.train(told(config("local", 1, 0)), client, received, FINE)
+    vector, new = engine.train(read_config(config("local", 1, 0)), client, received, FINE)
     assert np.isnan(vector["w"]).all() if broken else not vector["w"].any()
     assert vector["steps"] == 0
     assert new is (FINE if broken else own)

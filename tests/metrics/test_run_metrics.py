@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenly.metrics import RUN_METRICS, idle_rounds, on_front, run_metrics, seated
+from evenly.metrics import RUN_METRICS, idle_rounds, on_front, run_metrics, slots_of_evaluated
 from evenly.types import Trace
 
 
@@ -44,9 +44,9 @@ def test_a_panel_gives_its_clients_their_numbers_and_others_no_weight(some_trace
         cohort=np.array([[1, 4], [0, 1]]),
         weights=np.array([[0.25, 0.75], [0.5, 0.5]]),
     )
-    who, weight = seated(trace)
+    who, weight = slots_of_evaluated(trace)
     assert (who.tolist(), weight.tolist()) == ([[1, 0], [0, 1]], [[0.25, 0.75], [0, 0.5]])
-    who, weight = seated(trace._replace(panel=None))
+    who, weight = slots_of_evaluated(trace._replace(panel=None))
     assert (who.tolist(), weight.tolist()) == ([[1, 4], [0, 1]], [[0.25, 0.75], [0.5, 0.5]])
 
 

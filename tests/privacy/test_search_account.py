@@ -12,7 +12,7 @@ from evenly.experiment.search_trials import TrialDatabase
 from evenly.experiment.tuning import Tuning, _chosen_among, spent_by_search, withholds_trials
 from evenly.experiment.tuning_space import plan_tuning
 from evenly.privacy.accounting import Releases, epsilon_of, joint
-from evenly.privacy.search_account import spent
+from evenly.privacy.search_account import search_epsilon
 from evenly.report.tuning_page import render_tuning
 
 DELTA = 1e-5
@@ -24,7 +24,7 @@ def methods(*qs: float, rate: float = 0.1, z: float = 2.0, more: str = ""):
 
 
 def told(trials, together: bool = True, seeds: int = 1):
-    return spent(trials, clients=1000, rounds=50, seeds=seeds, together=together)
+    return search_epsilon(trials, clients=1000, rounds=50, seeds=seeds, together=together)
 
 
 def test_trials_of_one_batch_are_one_release_about_each_cohort():
@@ -96,7 +96,9 @@ def made_up(trials: int, *, rate: float = 0.0) -> Tuning:
 
 def test_trials_of_a_longer_search_stay_in_the_account(monkeypatch: pytest.MonkeyPatch):
     counted: list[Any] = []
-    monkeypatch.setattr(tunings, "spent", lambda methods, **more: counted.append((methods, more)))
+    monkeypatch.setattr(
+        tunings, "search_epsilon", lambda methods, **more: counted.append((methods, more))
+    )
     for trials in (4, 1):
         spent_by_search(made_up(trials))
     (all_of_them, more), (again, same) = counted

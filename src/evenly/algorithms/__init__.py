@@ -35,7 +35,6 @@ from evenly.algorithms.fedsgd import FedSGD
 from evenly.algorithms.method import Method, Setting, settings_of
 from evenly.algorithms.q_fedavg import QFedAvg
 from evenly.notation import Composition, Part, expand, parse, parse_list, show, unknown
-from evenly.outside import check_kinds, kinds_of, shortened
 from evenly.parts.optimisers import OptimisedServer, Optimiser, optimiser_parts
 from evenly.parts.ranking_work import EdgePopup
 from evenly.parts.sampling import SAMPLINGS
@@ -45,6 +44,7 @@ from evenly.privacy.row_account import with_privacy
 from evenly.records import is_number, replace
 from evenly.registry import add
 from evenly.types import Algorithm, Select
+from evenly.validation import check_kinds, kinds_of, shortened
 
 __all__ = [
     "METHODS", "FedAvg", "FedSGD", "Method", "QFedAvg", "Setting", "Variant", "algorithm",

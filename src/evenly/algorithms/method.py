@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 from evenly.notation import unknown
-from evenly.outside import fits, kind_words, kinds_of, shortened
 from evenly.parts.optimisers import AveragingServer
 from evenly.parts.ranking import Frozen
 from evenly.parts.sampling import Weighted
 from evenly.parts.work import LocalTraining, NashBargaining
 from evenly.records import is_number, replace, require
 from evenly.types import Algorithm, Own, Prepare, Rule, Select, Server, Signals, Trace, Work
+from evenly.validation import fits, kind_words, kinds_of, shortened
 
 
 class Setting(NamedTuple):

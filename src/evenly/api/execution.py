@@ -14,7 +14,7 @@ from evenly.experiment.config import Experiment
 from evenly.experiment.estimate import refuse_large_models
 from evenly.experiment.execute import (
     Executor,
-    Ledger,
+    JobResults,
     Progress,
     Result,
     SeedSetting,
@@ -40,7 +40,7 @@ from evenly.experiment.folder import (
 from evenly.experiment.loggers import logging_to
 from evenly.experiment.paper import Paper, paper_lines, side_by_side
 from evenly.experiment.plan import Plan, Program, members_of
-from evenly.experiment.promises import said
+from evenly.experiment.promises import privacy_record
 from evenly.experiment.study import StudyPlan, execute_study, method_rows
 from evenly.models import check_task
 from evenly.papers.thesis import study_rows
@@ -116,7 +116,7 @@ def _complete(comparison: Comparison, plan: Plan, store: Store) -> Results:
     results = Results(comparison, plan=plan, folder=store.folder, paper=paper)
     write_results(store, comparison)
     results.report(store.folder / "report.html")
-    finish(store.folder, said(comparison))
+    finish(store.folder, privacy_record(comparison))
     return results
 
 
@@ -141,7 +141,7 @@ def store_results(
 
 
 def _from_memory(
-    comparison: Comparison, plan: Plan, programs: Sequence[Program], ledger: Ledger
+    comparison: Comparison, plan: Plan, programs: Sequence[Program], jobs: JobResults
 ) -> None:
     """An executor that has the results already."""
     traces = {(run.label, run.seed): run.trace for run in comparison.runs}
@@ -151,7 +151,7 @@ def _from_memory(
         own = [traces[labels[i], program.seed] for i in program.members]
         members, setting = [every[i] for i in program.members], setting_of(plan, program.seed)
         models = trained_models(members, program.seed, setting, own)
-        ledger.save(program, Result(own, models))
+        jobs.save(program, Result(own, models))
 
 
 def _in_memory(plan: Plan, about: RunRecord, options: ExecutionSettings) -> Results:

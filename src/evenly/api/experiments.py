@@ -37,8 +37,8 @@ from evenly.experiment.reopen import open_results, open_study, read_plan, read_s
 from evenly.experiment.study import StudyPlan
 from evenly.experiment.tuning import QFFL, open_search, search
 from evenly.experiment.tuning_space import plan_tuning
-from evenly.outside import shortened
 from evenly.plugins import load_files
+from evenly.validation import shortened
 
 Show = bool | Progress  # whether to show progress, or a function that is told of it
 METHODS = ("fedavg", "q-fedavg(q=[1, 5])")

@@ -21,9 +21,9 @@ from evenly.experiment.python_objects import (
     stored_model,
 )
 from evenly.notation import parse_one, unknown
-from evenly.outside import shortened
 from evenly.plugins import load_files
 from evenly.types import Algorithm, Task
+from evenly.validation import shortened
 
 F = TypeVar("F", bound=Callable[..., Any])
 

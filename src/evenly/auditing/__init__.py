@@ -4,13 +4,16 @@
 through them:
 
 - `read`: columns of a table, and what they may contain. `people`: groups of people in it.
-- `views`: the figures of clients, of groups, and of groups within clients. `GAPS` and `RANGES`
-  list the group metrics of an audit. `estimates`: their intervals. `hiding`: what is withheld
-  where cells are small.
+- `assessment`: the entry points, from a table to counts. `measurement`: the whole audit, from
+  counts. `site_tables`: the same for counts that the sites of a federation send.
+- `views`: the figures of clients and of groups. `GAPS` and `RANGES` list the group metrics of an
+  audit. `within`: gaps within clients. `estimates`: intervals. `hiding`: what is withheld where
+  cells are small.
 - `significance`: which differences are statistically significant after Holm's correction.
-- `assessment`: the whole audit, and its `result`.
-- `findings`: the summary in sentences. `page`, `page_sections`, `score_section` and `charts`: the
-  HTML page.
+- `result`: what an audit returns. `requirements`: whether its figures satisfy a user's limits.
+- `findings`: the summary in sentences. `page`: the HTML page. `page_sections` has its sections on
+  clients and groups, `origin_section` the part on where a gap comes from, `score_section` the
+  section on scores, and `charts` its charts.
 """
 
 from evenly.auditing.assessment import audit, audit_file

@@ -20,7 +20,7 @@ from evenly.auditing.estimates import (
     count_rows,
     summarise_scores,
 )
-from evenly.auditing.measurement import AuditData, AuditedClients, AuditRequest, assess
+from evenly.auditing.measurement import AuditData, AuditedClients, AuditRequest, audit_counts
 from evenly.auditing.people import (
     MatchedLabels,
     People,
@@ -69,14 +69,14 @@ class RowScores(NamedTuple):
         return summarise_scores(self.scores, of_group[self.rows.group], groups)
 
 
-def measure(table: PredictionTable, request: AuditRequest, source: str) -> Audit:
+def audit_columns(table: PredictionTable, request: AuditRequest, source: str) -> Audit:
     """Audit the columns of a table. `source` is the table's name."""
     _check(table, request)
     labels = match_labels(table.label, table.prediction, request.min_cell)
     people = form_groups(table.sensitive, request.min_cell)
     needed = bool(people.parts) or table.score is not None
     favourable = find_favourable(request.favourable, labels, needed=needed)
-    return assess(_counted(table, labels, people, favourable), request, source, _roles(table))
+    return audit_counts(_counted(table, labels, people, favourable), request, source, _roles(table))
 
 
 def _check(table: PredictionTable, request: AuditRequest) -> None:
@@ -223,7 +223,7 @@ def audit(
     check_columns("The table", list(frame.columns), [*roles.categories, *roles.scores])
     columns = {each: from_pandas(frame, each) for each in roles.categories}
     scores = None if score is None else _pandas_scores(frame, score)
-    return measure(
+    return audit_columns(
         _table(roles, columns, scores),
         AuditRequest(favourable, unprivileged, min_cell, anonymous),
         name,
@@ -259,7 +259,7 @@ def audit_file(
     table = read(file, roles.categories, roles.scores)
     columns = {each: from_arrow(table, each) for each in roles.categories}
     scores = None if score is None else _arrow_scores(table, score)
-    return measure(
+    return audit_columns(
         _table(roles, columns, scores),
         AuditRequest(favourable, unprivileged, min_cell, anonymous),
         file.name,

@@ -1,7 +1,7 @@
 """Measure counts and scores: the figures of an audit, from rows or from the count tables of sites.
 
-`AuditData` holds what an audit rests on. `assess` computes rates with confidence intervals, hides
-figures that rest on too few people, and returns the audit.
+`AuditData` holds what an audit rests on. `audit_counts` computes rates with confidence intervals,
+hides figures that rest on too few people, and returns the audit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -106,7 +106,9 @@ class Measured(NamedTuple):
     min_cell: int
 
 
-def assess(data: AuditData, request: AuditRequest, source: str, columns: dict[str, str]) -> Audit:
+def audit_counts(
+    data: AuditData, request: AuditRequest, source: str, columns: dict[str, str]
+) -> Audit:
     """Audit counts and scores. `source` is the name of the table, and `columns` are the names of
     its columns by their role.
     """

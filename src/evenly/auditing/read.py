@@ -12,7 +12,7 @@ import numpy as np
 
 from evenly.data.encoding import TableColumn, whole_words
 from evenly.notation import unknown
-from evenly.outside import shortened
+from evenly.validation import shortened
 
 # Columns of categories: the distinct words, and a number for each row.
 

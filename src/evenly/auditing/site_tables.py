@@ -13,7 +13,7 @@ import numpy as np
 
 from evenly.auditing.estimates import BINS as CALIBRATION_BINS
 from evenly.auditing.estimates import THRESHOLDS, Counts, ScoreSummary
-from evenly.auditing.measurement import AuditData, AuditedClients, AuditRequest, assess
+from evenly.auditing.measurement import AuditData, AuditedClients, AuditRequest, audit_counts
 from evenly.auditing.people import MatchedLabels, People, find_favourable
 from evenly.auditing.result import Audit
 from evenly.data.sensitive import Attribute, Groups, Sensitive
@@ -102,7 +102,7 @@ def audit_tables(
     )
     columns = {"Sensitive": ", ".join(people.names)} if people.names else {}
     request = AuditRequest(favourable, unprivileged, min_cell, anonymous)
-    return assess(data, request, name, {"Client": SITE, **columns})
+    return audit_counts(data, request, name, {"Client": SITE, **columns})
 
 
 def _checked(sites: Sequence[SiteCounts], labels: int, attributes: Sequence[Attribute]) -> Array:

@@ -24,7 +24,7 @@ from evenly.cli.options import (
 from evenly.cli.terminal import styled_console, this_command
 
 if TYPE_CHECKING:
-    from evenly.cli.experiment_runs import RunOptions, RunResult
+    from evenly.cli.experiment_runs import RunResult, RunTarget
     from evenly.experiment.config import Experiment
     from evenly.experiment.plan import Plan
     from evenly.experiment.study import StudyPlan
@@ -48,13 +48,13 @@ def compare(
     and batches.
     """
     from evenly.api.settings import plan_comparison
-    from evenly.cli.experiment_runs import RunOptions, run_experiment, show_result
+    from evenly.cli.experiment_runs import RunTarget, run_experiment, show_result
     from evenly.experiment.folder import RunRecord
 
     source = data_source(data, columns, rows)
     plan = plan_comparison(source, algorithms, training._asdict(), plugin or ())
-    options = RunOptions(output.out, output.force, Execution(loggers=checked_loggers(log)))
-    result = run_experiment(plan, RunRecord(command=this_command()), options)
+    target = RunTarget(output.out, output.force, Execution(loggers=checked_loggers(log)))
+    result = run_experiment(plan, RunRecord(command=this_command()), target)
     show_result(result, as_json=output.as_json)
 
 
@@ -78,7 +78,7 @@ def run(
     """Run an experiment from a TOML file. The same command resumes it after an interruption."""
     from evenly.api.execution import experiment_record
     from evenly.api.experiments import default_folder
-    from evenly.cli.experiment_runs import RunOptions, run_experiment, show_result
+    from evenly.cli.experiment_runs import RunTarget, run_experiment, show_result
     from evenly.experiment.config import read
 
     experiment = read(file)
@@ -90,9 +90,9 @@ def run(
         _show_plan_only(plan, output.out or default_folder(plan))
         return
     with execution.open() as where:
-        options = RunOptions(output.out, output.force, where)
+        target = RunTarget(output.out, output.force, where)
         record = experiment_record(experiment, this_command(), short=short.quick)
-        result = run_experiment(plan, record, options)
+        result = run_experiment(plan, record, target)
     show_result(result, as_json=output.as_json)
 
 
@@ -136,7 +136,7 @@ def resume(
     """Resume the interrupted experiment or study of a folder. Finished parts are not
     trained again.
     """
-    from evenly.cli.experiment_runs import RunOptions, run_experiment, show_result
+    from evenly.cli.experiment_runs import RunTarget, run_experiment, show_result
     from evenly.experiment.deployment import Deployment
     from evenly.experiment.folder import RunRecord, read_record
     from evenly.experiment.reopen import read_plan, starting_directory
@@ -154,7 +154,7 @@ def resume(
     with execution.open() as where, starting_directory(folder, *plans):
         load_planned(plugin for one in plans for plugin in one.plugins)
         plan = plan if isinstance(plan, StudyPlan) else plan.with_objects()
-        result = run_experiment(plan, record, RunOptions(out, place=where))
+        result = run_experiment(plan, record, RunTarget(out, place=where))
     show_result(result._replace(folder=folder), as_json=as_json)
 
 
@@ -177,11 +177,11 @@ def reproduce(
     """Run a paper's experiments and print its figures beside ours. Name one experiment, or a paper
     to run all of them.
     """
-    from evenly.cli.experiment_runs import RunOptions, run_paper, show_result
+    from evenly.cli.experiment_runs import RunTarget, run_paper, show_result
     from evenly.experiment.config import paper_experiments
 
     with execution.open() as where:
-        options = RunOptions(output.out, output.force, where)
+        target = RunTarget(output.out, output.force, where)
         if names := paper_experiments(name):
             # The settings are part of the name, so that the same command finds its finished
             # experiments again.
@@ -191,14 +191,12 @@ def reproduce(
                 if value
             ]
             out = output.out or Path("results") / "-".join([name, *settings])
-            options = options._replace(same_command_out=out)
-            experiments = {
-                one: partial(_run_packaged, one, short, plugin, options) for one in names
-            }
+            target = target._replace(same_command_out=out)
+            experiments = {one: partial(_run_packaged, one, short, plugin, target) for one in names}
             if not run_paper(experiments, name, out=out, as_json=output.as_json):
                 raise typer.Exit(2)
             return
-        result = _run_packaged(name, short, plugin, options, output.out)
+        result = _run_packaged(name, short, plugin, target, output.out)
     show_result(result, as_json=output.as_json, answers=result.findings)
 
 
@@ -206,7 +204,7 @@ def _run_packaged(
     name: str,
     short: ShortOptions,
     plugin: list[Path] | None,
-    options: "RunOptions",
+    target: "RunTarget",
     out: Path | None,
 ) -> "RunResult":
     """Run one experiment of a paper, a comparison or a study of several partitions, into its
@@ -224,4 +222,4 @@ def _run_packaged(
         else experiment.plan(name, **arguments)
     )
     record = experiment_record(experiment, this_command(), short=short.quick)
-    return run_experiment(plan, record, options._replace(out=out))
+    return run_experiment(plan, record, target._replace(out=out))

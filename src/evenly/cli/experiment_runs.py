@@ -40,7 +40,7 @@ from evenly.papers.study_page import write_study_report
 from evenly.report.setup_sections import SPREADS
 
 
-class RunOptions(NamedTuple):
+class RunTarget(NamedTuple):
     """Where a plan's results go, and how it is executed."""
 
     out: Path | None = None  # None: its default folder
@@ -71,19 +71,19 @@ class RunResult(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def run_plan(plan: Plan, options: RunOptions, about: RunRecord | None = None) -> Results:
+def run_plan(plan: Plan, target: RunTarget, about: RunRecord | None = None) -> Results:
     """Run a plan into its folder, with the plan and its progress in the terminal."""
-    folder = options.out or default_folder(plan)
+    folder = target.out or default_folder(plan)
     record = about or RunRecord(command=this_command())
-    return execution.run_plan(plan, record, folder, options.settings())
+    return execution.run_plan(plan, record, folder, target.settings())
 
 
-def run_experiment(plan: Plan | StudyPlan, about: RunRecord, options: RunOptions) -> RunResult:
+def run_experiment(plan: Plan | StudyPlan, about: RunRecord, target: RunTarget) -> RunResult:
     """Run a comparison or a study into its folder, or finish the one that is there."""
     if isinstance(plan, StudyPlan):
-        folder = options.out or default_folder(plan)
-        return _study_result(execution.run_study(plan, about, folder, options.settings()))
-    results = run_plan(plan, options, about)
+        folder = target.out or default_folder(plan)
+        return _study_result(execution.run_study(plan, about, folder, target.settings()))
+    results = run_plan(plan, target, about)
     assert results.folder is not None
     tables = [results_table(results.comparison), *opening_of(results.comparison)]
     if lines := paper_lines(results.comparison, results.folder):

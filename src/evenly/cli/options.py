@@ -159,7 +159,7 @@ class ShortOptions(NamedTuple):
 
 
 class OutputOptions(NamedTuple):
-    """Where results are written: options of every command that trains."""
+    """Where results are written: options of compare, tune, run and reproduce."""
 
     out: Annotated[
         Path | None,

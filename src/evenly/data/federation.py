@@ -28,8 +28,8 @@ from evenly.data.sensitive import (
     refuse_quantity,
 )
 from evenly.data.splits import CENTRAL, SPLITS, Ragged, given_rows, split_rows
-from evenly.outside import listed_names
 from evenly.records import record, replace, static
+from evenly.validation import listed_names
 
 NATURAL, DRAWN = "natural", "drawn with the data"  # partitions that data sets come with
 

@@ -22,8 +22,8 @@ from evenly.data.splits import SHARES, Ragged
 from evenly.datasets import DATASETS
 from evenly.datasets.files import DatasetCard
 from evenly.notation import unknown
-from evenly.outside import check_kinds, shortened
 from evenly.records import replace, require
+from evenly.validation import check_kinds, shortened
 
 # Memory: data that do not fit are refused before anything is built.
 #

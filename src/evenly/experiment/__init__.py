@@ -18,13 +18,17 @@ The nouns of this package:
 Modules, in the order in which a plan passes through them:
 
 - `config`: experiment files in TOML, turned into plans. `paper`: figures of a paper beside ours.
-- `plan`: plans and their programs. `estimate`: memory and number of programs before a run.
+- `plan`: plans and their programs. `python_objects`: data and models from Python in a plan.
+  `client_sizes`: whether the sizes of clients count. `estimate`: memory and number of programs
+  before a run.
 - `execute`: trains a plan, here or on a cluster. `cluster` and `worker`: jobs on Ray.
 - `observe`: progress and evaluations while a plan runs. `loggers`: TensorBoard, MLflow and Weights
   & Biases.
-- `comparison`: runs, their metrics and the tidy rows of results.csv.
+- `comparison`: runs, their metrics and the tidy rows of results.csv. `promises`: what private runs
+  withhold from these rows, and their privacy record.
 - `folder`: the files of a folder of results, its lock and its run record. `deployment`: the files
   that only deployments have.
 - `reopen`: reads finished folders without training, and compares two of them.
 - `study`: studies. `tuning_space` and `tuning`: what is searched, and the search.
+  `search_trials`: the database of trials, and the choice among them.
 """

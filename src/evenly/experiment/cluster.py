@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from evenly.experiment import worker
-from evenly.experiment.execute import Executor, Ledger, Result
+from evenly.experiment.execute import Executor, JobResults, Result
 from evenly.experiment.folder import versions
 from evenly.experiment.plan import Plan, Program
 from evenly.plugins import sources_of
@@ -209,10 +209,10 @@ def on_ray(address: str | None = None, *, cores: int | None = None) -> Iterator[
     with ExitStack() as stack:
         clusters: list[Any] = []
 
-        def where(plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
+        def where(plan: Plan, programs: Sequence[Program], jobs: JobResults) -> None:
             if not clusters:  # only now: where everything is finished, nothing need be started
                 clusters.append(stack.enter_context(connection(address, cores)))
-            _Driver(clusters[0], plan, programs, ledger).run()
+            _Driver(clusters[0], plan, programs, jobs).run()
 
         yield where
 
@@ -220,12 +220,12 @@ def on_ray(address: str | None = None, *, cores: int | None = None) -> Iterator[
 class _Driver:
     """Runs one plan's jobs on a cluster, and restarts jobs whose worker died."""
 
-    def __init__(self, ray: Any, plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
-        self._ray, self._plan, self._programs, self._ledger = ray, plan, programs, ledger
+    def __init__(self, ray: Any, plan: Plan, programs: Sequence[Program], jobs: JobResults) -> None:
+        self._ray, self._plan, self._programs, self._jobs = ray, plan, programs, jobs
         self._table, self._plugins = _table(ray, plan), sources_of(plan.plugins)
         self._board = ray.remote(worker.ProgressBoard).options(num_cpus=0, max_restarts=-1).remote()
         self._train = _remote(ray, len(programs))
-        self._reports = [ledger.begin() for _ in programs]
+        self._reports = [jobs.begin() for _ in programs]
         # by place among the programs: what its evaluations are told to
         self._observers: dict[int, Observe | None] = {}
         # what Ray calls a job -> its place among the programs, and the attempt
@@ -250,8 +250,8 @@ class _Driver:
         job = worker.Job(
             self._plan.to_json(),
             self._programs[number],
-            self._ledger.models,
-            self._ledger.has_followers,
+            self._jobs.models,
+            self._jobs.has_followers,
             versions(),
             self._plugins,
         )
@@ -275,10 +275,10 @@ class _Driver:
             self._again(number, attempt, error)
         except errors.RayTaskError as error:
             own = self._own_error(program, error)
-            self._ledger.report_failure(program, own)
+            self._jobs.report_failure(program, own)
             raise own from None
         else:
-            self._ledger.save(program, _copy_arrays(result))
+            self._jobs.save(program, _copy_arrays(result))
             self._reports[number](self._plan.rounds, self._plan.rounds)
 
     def _again(self, number: int, attempt: int, error: Exception) -> None:
@@ -317,7 +317,7 @@ class _Driver:
         with suppress(self._ray.exceptions.RayActorError):
             for number, update in self._ray.get(self._board.read.remote()).items():
                 if number not in self._observers:
-                    self._observers[number] = self._ledger.follow(self._programs[number])
+                    self._observers[number] = self._jobs.follow(self._programs[number])
                 for traces in update.evaluations:
                     if observe := self._observers[number]:
                         observe(pickle.loads(traces))
@@ -346,9 +346,7 @@ class _Driver:
         """
         # it was stopped, too; or the disk is what stopped us
         with suppress(self._ray.exceptions.RayError, OSError):
-            self._ledger.save(
-                self._programs[self._running[one][0]], _copy_arrays(self._ray.get(one))
-            )
+            self._jobs.save(self._programs[self._running[one][0]], _copy_arrays(self._ray.get(one)))
 
 
 def _remote(ray: Any, jobs: int) -> Any:

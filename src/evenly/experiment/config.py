@@ -17,8 +17,8 @@ from evenly.experiment.paper import STRICT, Paper
 from evenly.experiment.plan import Plan, check_seeds
 from evenly.experiment.study import StudyPlan, add_sweep
 from evenly.notation import unknown
-from evenly.outside import MOST_NESTED, check_nesting, fits, shortened
 from evenly.plugins import load_files
+from evenly.validation import MOST_NESTED, check_nesting, fits, shortened
 
 
 class Quick(BaseModel):

@@ -15,7 +15,7 @@ import numpy as np
 from evenly.archives import Archive, DamagedError, read_archive, write_archive
 from evenly.data.splits import SPLITS
 from evenly.experiment.plan import SCHEMA, read_fields, write_fields
-from evenly.outside import check_kinds, kinds_of, shortened
+from evenly.validation import check_kinds, kinds_of, shortened
 
 # The files of a deployment:
 #

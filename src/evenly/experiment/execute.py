@@ -42,7 +42,6 @@ from evenly.experiment.plan import (
 )
 from evenly.experiment.python_objects import write_federation
 from evenly.notation import parse_one, unknown
-from evenly.outside import check_kinds, kinds_of
 from evenly.plugins import load_planned
 from evenly.privacy.claims import withheld
 from evenly.randomness import generator
@@ -53,6 +52,7 @@ from evenly.simulate.choosing import fit_to_data
 from evenly.simulate.run import Progress, refuse_without_validation
 from evenly.simulate.traces import Observe, split_people
 from evenly.types import Algorithm, Seeds, Task, Trace
+from evenly.validation import check_kinds, kinds_of
 
 # Evaluated clients. In large federations a random sample of clients is evaluated, because the
 # tables of all clients can need more memory than their data: with ten classes and a million
@@ -212,7 +212,7 @@ class StoppedError(Exception):
     """Raised in a job when another job failed or the user stopped the execution."""
 
 
-class Ledger:
+class JobResults:
     """Collects progress and results of jobs. Results are stored as soon as they arrive. An executor
     needs no other interface.
     """
@@ -312,11 +312,11 @@ class Ledger:
 
 
 class Executor(Protocol):
-    """Runs jobs: it trains all programs, reports to the ledger, and raises an exception if a
-    program cannot be trained.
+    """Trains all programs, reports to the results of jobs, and raises an exception if a program
+    cannot be trained.
     """
 
-    def __call__(self, plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None: ...
+    def __call__(self, plan: Plan, programs: Sequence[Program], jobs: JobResults) -> None: ...
 
 
 # Jobs on this machine.
@@ -334,7 +334,7 @@ class BatchShare(NamedTuple):
 
 
 def on_threads(
-    plan: Plan, programs: Sequence[Program], ledger: Ledger, share: BatchShare | None = None
+    plan: Plan, programs: Sequence[Program], jobs: JobResults, share: BatchShare | None = None
 ) -> None:
     """Run jobs on this machine: seeds in parallel, each seed's programs one after another.
 
@@ -344,8 +344,8 @@ def on_threads(
     seeds = list(dict.fromkeys(program.seed for program in programs))
     most = max((len(program.members) for program in programs), default=0)
     # seeds whose tables differ in size could not share a program
-    apart = worth_streaming(ledger.first.federation, most)
-    if share is None and len(seeds) > 1 and not apart and worth_batching(ledger.first.task, most):
+    apart = worth_streaming(jobs.first.federation, most)
+    if share is None and len(seeds) > 1 and not apart and worth_batching(jobs.first.task, most):
         share = BatchShare(SeedBatch(len(plan.seeds)), 0)
     if share:  # seeds that were finished earlier do not come
         share.batch.leave(share.position(seed, plan) for seed in plan.seeds if seed not in seeds)
@@ -354,28 +354,28 @@ def on_threads(
         member = share.batch.join(share.position(seed, plan)) if share else nullcontext(advance)
         # before anything that may fail: the others wait for all members
         with _device_of(plan, seed), member as go:
-            setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
+            setting = jobs.first if seed == plan.seeds[0] else setting_of(plan, seed)
             own = [one for one in programs if one.seed == seed]
             for program in own:
-                with ledger.observing(program) as observe:
+                with jobs.observing(program) as observe:
                     result = run_job(
                         plan,
                         program,
                         setting,
-                        progress=ledger.begin(),
+                        progress=jobs.begin(),
                         observe=observe,
-                        checkpoint=ledger.checkpoint(program),
+                        checkpoint=jobs.checkpoint(program),
                         devices=0 if len(plan.seeds) == 1 else 1,
-                        models=ledger.models,
+                        models=jobs.models,
                         advance=go,
                         leave=partial(share.batch.leave, [share.position(seed, plan)])
                         if share and program is own[-1]
                         else None,
                     )
-                ledger.save(program, result)
+                jobs.save(program, result)
 
     side_by_side = len(seeds) if share else max(1, min(len(seeds), os.cpu_count() or 1))
-    run_threads([partial(one_seed, seed) for seed in seeds], side_by_side, ledger.stop)
+    run_threads([partial(one_seed, seed) for seed in seeds], side_by_side, jobs.stop)
 
 
 def run_threads(
@@ -441,18 +441,18 @@ def execute(
     folder = store.folder if store else None
     every = list(programs(plan, first.task, folder))
     followers = Followers(plan, variants, first.federation, folder, log)
-    ledger = Ledger(
+    jobs = JobResults(
         plan, len(every), first, store=store, progress=progress, models=models, followers=followers
     )
-    left = [program for program in every if not ledger.restore(program)]
-    with followers.session(ledger.traces, len(left)):
+    left = [program for program in every if not jobs.restore(program)]
+    with followers.session(jobs.traces, len(left)):
         if folder and plan.objects.data is not None:
             write_federation(first.federation, folder)
         if left and folder:
             write_grouping(every, folder)
         if left:
-            where(plan, left, ledger)
-    runs = _collect_runs(plan, variants, ledger.traces, first.federation)
+            where(plan, left, jobs)
+    runs = _collect_runs(plan, variants, jobs.traces, first.federation)
     return _comparison(plan, first, runs)._replace(
         command=command, seconds=time.monotonic() - began
     )

@@ -27,10 +27,10 @@ from evenly.experiment.comparison import Comparison
 from evenly.experiment.plan import NewerError, read_fields, write_fields
 from evenly.experiment.promises import shared_rows
 from evenly.models.task import skeleton
-from evenly.outside import check_kinds, kinds_of
 from evenly.saved_models import Model, save
 from evenly.simulate.program_cache import compile_seconds
 from evenly.types import Task, Trace
+from evenly.validation import check_kinds, kinds_of
 from evenly.writing import csv_cell, write_whole
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from evenly.algorithms import Variant, build_part, variants
 from evenly.experiment.python_objects import NO_OBJECTS, PlanObjects, import_objects, variant_of
 from evenly.models import MODELS, NETWORKS
 from evenly.notation import parse_list, parse_one, unknown
-from evenly.outside import check_kinds, fits, kinds_of, plain_json, shortened
 from evenly.parts.sampling import SAMPLINGS
 from evenly.plugins import Record
 from evenly.privacy.claims import CLIENT, facts, with_facts
 from evenly.privacy.row_account import ROW, row_facts, with_row_facts
 from evenly.simulate import companions
 from evenly.types import Algorithm, Select, Task
+from evenly.validation import check_kinds, fits, kinds_of, plain_json, shortened
 from evenly.writing import write_whole
 
 # Plans.

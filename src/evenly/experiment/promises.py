@@ -138,8 +138,8 @@ def what_was_cut(comparison: Comparison, label: str) -> dict[str, Any] | None:
     return {"clip": clip, **dict(zip(("worst_tenth", "others", "weights"), found, strict=True))}
 
 
-def said(comparison: Comparison) -> dict[str, Any]:
-    """What run.json says about privacy: each method's promise, the clip by round, whose updates
+def privacy_record(comparison: Comparison) -> dict[str, Any]:
+    """The privacy entry of run.json: each method's promise, the clip by round, whose updates
     were cut, and the histogram that was released.
     """
     return {

@@ -24,11 +24,11 @@ from evenly.data.federation import Federation
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import SPLITS, Ragged
 from evenly.datasets.load import table_digest
-from evenly.outside import check_kinds
 from evenly.parts.sampling import Full
 from evenly.parts.work import LocalTraining
 from evenly.records import record, static
 from evenly.types import Algorithm, Own, Rule, Task, Tree, Weighed
+from evenly.validation import check_kinds
 
 REFERENCE, DIGEST = "reference", "sha256"  # keys of a stored object
 DATA_FILE, DATA_FORMAT = "federation.npz", 1

@@ -37,9 +37,9 @@ from evenly.experiment.observe import Log, log_part
 from evenly.experiment.plan import SCHEMA, Plan, members_of, read_fields
 from evenly.metrics import measure_groups, pooled
 from evenly.notation import Part, expand, parse, parse_list, show
-from evenly.outside import check_kinds, shortened
 from evenly.simulate import SeedBatch, worth_batching, worth_streaming
 from evenly.simulate.run import Progress
+from evenly.validation import check_kinds, shortened
 
 # Training the partitions of a study: one after another or, if one would not fill the GPU, together.
 

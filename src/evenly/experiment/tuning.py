@@ -40,7 +40,7 @@ from evenly.experiment.search_trials import (
 from evenly.experiment.tuning_space import TuningPlan, plan_tuning, source_of
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS
 from evenly.privacy.claims import CLIENT
-from evenly.privacy.search_account import spent
+from evenly.privacy.search_account import search_epsilon
 from evenly.types import Algorithm
 from evenly.writing import csv_row, write_whole
 
@@ -192,7 +192,7 @@ def spent_by_search(tuning: Tuning) -> dict[str, Any] | None:
     plan, methods = tuning.plan, _trained(tuning)
     if not any(one.privacy for one in methods):
         return None
-    return spent(
+    return search_epsilon(
         methods,
         clients=tuning.final.everyone.clients,
         rounds=plan.shared.rounds,

@@ -20,12 +20,12 @@ from evenly.datasets.load import HIDE_TEST, is_table, load
 from evenly.experiment.plan import SCHEMA, Plan, read_fields, seeds_of
 from evenly.metrics import EVERY_METRIC
 from evenly.notation import Composition, Part, Value, parse, parse_list, parse_one, show, unknown
-from evenly.outside import check_kinds, kinds_of
 from evenly.parts.sampling import SAMPLINGS
 from evenly.parts.work import PREPARES
 from evenly.privacy import PRIVACIES
 from evenly.privacy.claims import refuse_several
 from evenly.records import require
+from evenly.validation import check_kinds, kinds_of
 
 # The search space.
 

@@ -11,12 +11,14 @@ Modules of the server, in the order in which a round passes through them:
 - `wire`: the names of everything that clients and server send. `messages`: the server's questions.
 - `replies`, `checks`: reading the answers, and excluding those that cannot be used. `caps`: limits
   on what a client can claim.
-- `aggregation`, `two_phase`: the round, with the functions of `evenly.round`.
-- `recorder`, `server_state`: the files of a deployment, and its checkpoint.
+- `aggregation`, `two_phase`: the round, with the functions of `evenly.round`. `private_rounds`:
+  noise for rounds that protect clients, and the count of what was released.
+- `recorder`, `server_state`: the files of a deployment, and its checkpoint. `final_model`: the
+  model at the end.
 
 `clients` has the ready clients (`clients.rows` computes the numbers that they send), `app` writes
-apps from `templates`, and `deploy` runs a whole federation on one machine. `versions` knows what
-differs between versions of Flower.
+apps from `templates`, and `deploy` runs a whole federation on one machine. `site_audit` audits a
+model at the sites. `versions` knows what differs between versions of Flower.
 """
 
 from importlib import import_module, util

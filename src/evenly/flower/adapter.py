@@ -18,12 +18,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from evenly.data.encoding import Encoder
-from evenly.flower import aggregation, messages, releases, roster, wire
+from evenly.flower import aggregation, messages, private_rounds, roster, wire
 from evenly.flower import two_phase as two_phases
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.caps import Caps
 from evenly.flower.checks import replies_to
-from evenly.flower.final_model import Taught, write_final
+from evenly.flower.final_model import ModelContext, write_final
 from evenly.flower.lifecycle import (
     RunningDeployment,
     cluster_clients,
@@ -143,7 +143,7 @@ def strategy(
     if options.two_phase is not None:
         two_phases.require_possible(made, caps)
     path = None if folder is None else Path(folder)
-    releases.refuse_unbounded(made, options, path)
+    private_rounds.refuse_unbounded(made, options, path)
     return FairStrategy(made, options, folder=path, task=task, encoder=encoder)
 
 
@@ -188,7 +188,7 @@ class FairStrategy(Strategy):
         self._served: ArrayRecord | None = None  # arrays that the last round returned
         self._everybody = False
         self._timeout, self._rounds = TIMEOUT, 0
-        self._releases: releases.ReleaseCount | None = None  # where clients are protected
+        self._releases: private_rounds.ReleaseCount | None = None  # where clients are protected
 
     # Methods that Flower calls in every round.
 
@@ -444,7 +444,9 @@ class FairStrategy(Strategy):
                 run.evaluate_on_server(0)
             for number in range(deployment.done + 1, num_rounds + 1):
                 if self._releases is not None and self._releases.spent:
-                    LOG.warning("%s Training ends with round %d.", releases.SPENT, deployment.done)
+                    LOG.warning(
+                        "%s Training ends with round %d.", private_rounds.SPENT, deployment.done
+                    )
                     break
                 LOG.info("[ROUND %d/%d]", number, num_rounds)
                 self._one_round(number, run)
@@ -465,9 +467,9 @@ class FairStrategy(Strategy):
     def _write_model(
         self, folder: Path, deployment: RunningDeployment, arrays: ArrayRecord
     ) -> None:
-        labels = deployment.setting.roll.labels
-        seeds, task = self.options.seeds, self._task
-        write_final(folder, arrays, Taught(self.algorithm, seeds, task, self._encoder, labels))
+        labels, seeds = deployment.setting.roll.labels, self.options.seeds
+        context = ModelContext(self.algorithm, seeds, self._task, self._encoder, labels)
+        write_final(folder, arrays, context)
 
     def evaluate(
         self, grid: Grid, arrays: ArrayRecord, *, timeout: float = TIMEOUT
@@ -524,7 +526,7 @@ class FairStrategy(Strategy):
         )
         self._deployment = deployment = RunningDeployment(made, self._folder, rounds=self._rounds)
         self._use_clients(deployment)
-        self._releases = releases.counted(
+        self._releases = private_rounds.open_release_count(
             deployment.setting, self._folder, self._rounds, done=deployment.done
         )
         if deployment.done == 0:
@@ -537,7 +539,7 @@ class FairStrategy(Strategy):
         """Draw cohorts of the clients that the deployment has now."""
         setting = deployment.setting
         self.algorithm = setting.algorithm
-        seeds = releases.cohort_seeds(self.algorithm, self.options.seeds)
+        seeds = private_rounds.cohort_seeds(self.algorithm, self.options.seeds)
         self._draws = CohortDraws(self.algorithm.select, setting.census, seeds)
 
     def _unless_changed(self, arrays: ArrayRecord) -> DeploymentState:

@@ -53,9 +53,11 @@ class Schema:
     encoder: Encoder
 
     @property
-    def told_apart(self) -> tuple[str, ...]:
+    def identifying_columns(self) -> tuple[str, ...]:
         """Columns that identify clients and groups of people, for `read_table`."""
         return (self.client, *self.sensitive)
+
+    told_apart = identifying_columns  # the name in apps that `evenly flower new` wrote before
 
     @property
     def features(self) -> int:

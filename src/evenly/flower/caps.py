@@ -127,12 +127,12 @@ class Caps:
                 > 0
             )
             # a client that was drawn twice holds two slots
-            held = np.bincount(slot, row.astype(np.float64), len(clients))
-            kept = redistribute(held, *_limits(self.coefficient, held, open_to), open_to)
-            rows.append(_by_slot(row, held, kept, slot))
-            mass = abs(held.sum()) or 1.0
-            flags += _flags("coefficient", held / mass, kept / mass, clients)
-            flags += _infeasible(self.coefficient, held, open_to) if given.ndim == 1 else []
+            by_client = np.bincount(slot, row.astype(np.float64), len(clients))
+            kept = redistribute(by_client, *_limits(self.coefficient, by_client, open_to), open_to)
+            rows.append(_by_slot(row, by_client, kept, slot))
+            mass = abs(by_client.sum()) or 1.0
+            flags += _flags("coefficient", by_client / mass, kept / mass, clients)
+            flags += _infeasible(self.coefficient, by_client, open_to) if given.ndim == 1 else []
         return np.stack(rows).T.reshape(given.shape).astype(given.dtype), flags
 
     def vectors(self, square_norm: Any, signals: Signals) -> tuple[Array, list[Flag]]:
@@ -149,24 +149,30 @@ class Caps:
         ), flags
 
 
-def redistribute(held: Array, limit: float, mass: float, open_to: Array) -> Array:
-    """Nobody above the limit; who is below it takes what was cut, in proportion, so that all
-    together keep their mass. [clients]
+def redistribute(coefficients: Array, limit: float, mass: float, open_to: Array) -> Array:
+    """Cut coefficients to a limit, and give what was cut to the clients below it. [clients]
 
-    Coefficients below 0 stop at minus the limit. Where even equal shares exceed the limit, all
-    count alike.
+    They take it in proportion to their coefficients, so that the sum of all stays `mass`.
+    Coefficients below 0 stop at minus the limit. If even equal shares exceed the limit, all clients
+    get equal shares.
+
+    Args:
+        coefficients: Coefficient of each client.
+        limit: Largest coefficient.
+        mass: Sum of the coefficients, before and after.
+        open_to: Clients that can take some of what was cut.
     """
     if not mass > 0 or not open_to.any():
-        return held
-    below = np.where(held < 0, np.maximum(held, -limit), 0.0)
-    rest, takers = mass - below.sum(), open_to & (held >= 0)
+        return coefficients
+    below = np.where(coefficients < 0, np.maximum(coefficients, -limit), 0.0)
+    rest, takers = mass - below.sum(), open_to & (coefficients >= 0)
     if limit * takers.sum() <= rest * (1 + 1e-12):
         return np.where(takers, rest / max(takers.sum(), 1), below)
-    full = np.zeros(held.shape, bool)
+    full = np.zeros(coefficients.shape, bool)
     while True:
         free = takers & ~full
-        left, own = rest - limit * full.sum(), held[free].sum()
-        share = np.where(free, held, 0.0) / own if own > 0 else 1.0 / free.sum()
+        left, own = rest - limit * full.sum(), coefficients[free].sum()
+        share = np.where(free, coefficients, 0.0) / own if own > 0 else 1.0 / free.sum()
         grown = np.where(free, left * share, np.where(full, limit, below))
         more = free & (grown > limit)
         if not more.any():
@@ -220,28 +226,30 @@ def _cut(
     return (cut if flags else None), flags
 
 
-def _limits(bound: Bound, held: Array, open_to: Array) -> tuple[float, float]:
+def _limits(bound: Bound, coefficients: Array, open_to: Array) -> tuple[float, float]:
     number, times = _parse("coefficient", bound)
-    mass = float(held.sum())
+    mass = float(coefficients.sum())
     return (number or 0.0) * mass / (max(int(open_to.sum()), 1) if times else 1), mass
 
 
-def _infeasible(bound: Bound, held: Array, open_to: Array) -> list[Flag]:
+def _infeasible(bound: Bound, coefficients: Array, open_to: Array) -> list[Flag]:
     """One flag about all clients if so few returned that the share cannot be kept."""
-    limit, mass = _limits(bound, held, open_to)
+    limit, mass = _limits(bound, coefficients, open_to)
     few = mass > 0 and limit * open_to.sum() < mass * (1 - ROUNDING)
     return [Flag(NOBODY, "coefficient", limit / mass, 1.0 / int(open_to.sum()))] if few else []
 
 
-def _by_slot(row: Array, held: Array, kept: Array, slot: Array) -> Array:
+def _by_slot(row: Array, by_client: Array, kept: Array, slot: Array) -> Array:
     """Coefficients by slot from coefficients by client: in proportion, or evenly where a client had
     none.
     """
-    seats = np.bincount(slot, minlength=len(held))
+    seats = np.bincount(slot, minlength=len(by_client))
     share = np.where(
-        held[slot] != 0, row / np.where(held[slot] != 0, held[slot], 1.0), 1.0 / seats[slot]
+        by_client[slot] != 0,
+        row / np.where(by_client[slot] != 0, by_client[slot], 1.0),
+        1.0 / seats[slot],
     )
-    return np.where(kept[slot] == held[slot], row, share * kept[slot])
+    return np.where(kept[slot] == by_client[slot], row, share * kept[slot])
 
 
 def _scale_signals(signals: Signals, examples: Array) -> Signals:

@@ -71,9 +71,8 @@ class ReplySpec(NamedTuple):
         )
 
 
-def read_or_left_out(expected: ReplySpec, reading: Callable[[], Read]) -> Read | Exclusion:
-    """What the reading of one reply returns. Whatever it raises leaves that client out, with a
-    reason, and nobody else.
+def read_or_exclude(expected: ReplySpec, reading: Callable[[], Read]) -> Read | Exclusion:
+    """Read a reply; turn any exception into an exclusion of that client.
 
     Every reading of a reply goes through here: of training, measuring, evaluations and the census.
     """

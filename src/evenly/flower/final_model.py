@@ -18,18 +18,18 @@ from evenly.data.encoding import Encoder
 from evenly.flower import wire
 from evenly.models import TASKS
 from evenly.models.task import skeleton
-from evenly.outside import check_kinds
 from evenly.parts.ranking import Supernetwork
 from evenly.saved_models import Model, save
 from evenly.types import Algorithm, Seeds, Task
+from evenly.validation import check_kinds
 
 LOG = logging.getLogger("flwr")
 MODELS, ARRAYS, MODEL = "models", "arrays.npz", "model.npz"
 FORMAT = 1
 
 
-class Taught(NamedTuple):
-    """What the final model is a model of."""
+class ModelContext(NamedTuple):
+    """The method, the task and the names that belong to the arrays of the final model."""
 
     algorithm: Algorithm
     seeds: Seeds
@@ -38,7 +38,7 @@ class Taught(NamedTuple):
     labels: tuple[str, ...]
 
 
-def write_final(folder: Path, arrays: ArrayRecord, of: Taught) -> list[Path]:
+def write_final(folder: Path, arrays: ArrayRecord, of: ModelContext) -> list[Path]:
     """Write the final model and return the paths of its files.
 
     `model.npz` is left out for models of the user's own, for methods with several models, and for
@@ -56,7 +56,7 @@ def write_final(folder: Path, arrays: ArrayRecord, of: Taught) -> list[Path]:
     return paths
 
 
-def _model(arrays: ArrayRecord, of: Taught) -> Model | None:
+def _model(arrays: ArrayRecord, of: ModelContext) -> Model | None:
     features = getattr(of.task, "features", None)
     if of.task is None or not isinstance(features, int) or of.algorithm.rule.groups is not None:
         return None

@@ -36,9 +36,9 @@ from evenly.flower.roster import (
     unknown_clients,
     with_sampling,
 )
-from evenly.outside import check_kinds
 from evenly.records import require
 from evenly.types import Algorithm, Rule
+from evenly.validation import check_kinds
 
 LOG = logging.getLogger("flwr")
 JOINING = "joining"  # the phase of exclusions of clients that wanted to join

@@ -23,7 +23,7 @@ from evenly.experiment.deployment import (
     ServerOptions,
 )
 from evenly.experiment.folder import folder_lock, sweep
-from evenly.flower import aggregation, joining, messages, releases, roster, two_phase, wire
+from evenly.flower import aggregation, joining, messages, private_rounds, roster, two_phase, wire
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.checks import replies_to
 from evenly.flower.joining import Asking, Enrolment
@@ -87,7 +87,7 @@ def open_deployment(
     nodes = wait_for_nodes(grid, options.min_available_nodes)
     roll, left_out = unknown_clients(sorted(nodes)), []
     # bounds on what clients say follow from the mean number of their rows
-    if options.introduce or reads_census(algorithm) or releases.is_private(algorithm):
+    if options.introduce or reads_census(algorithm) or private_rounds.is_private(algorithm):
         # Clients with a personal model start it from the initial model, even if they are drawn
         # late. Without a census they start it from the first model that they receive.
         personal = jax.tree.leaves(algorithm.work.remember(np.zeros(())))
@@ -123,11 +123,11 @@ def _first_state(
     )
     state = aggregation.first_state(algorithm, model, census, choice=choice, begun=begun)
     require(
-        not (releases.is_private(algorithm) and carried),
+        not (private_rounds.is_private(algorithm) and carried),
         f"{algorithm.label}: running statistics (batch norm) are averaged without bounds or noise."
         " Choose a model without them.",
     )
-    state = state._replace(gate=releases.first_gate(algorithm, census, state.public))
+    state = state._replace(gate=private_rounds.first_gate(algorithm, census, state.public))
     return form, DeploymentState(state, carried)
 
 
@@ -271,7 +271,7 @@ class RunningDeployment:
         """Add nodes that connected since the last round. Returns whether there are other clients
         now. A promise to clients is for a number of them that was settled before the first round.
         """
-        if releases.is_private(self.setting.algorithm):
+        if private_rounds.is_private(self.setting.algorithm):
             return False
         connected = set(grid.get_node_ids())
         new = sorted(connected - set(self.setting.roll.nodes) - self._refused)

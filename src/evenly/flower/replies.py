@@ -26,7 +26,7 @@ from evenly.flower.checks import (
     ReplySpec,
     arrays_of,
     printable,
-    read_or_left_out,
+    read_or_exclude,
     record_of,
 )
 
@@ -64,7 +64,7 @@ class Reply(NamedTuple):
 
 def check_reply(message: Message, expected: ReplySpec) -> Reply | Exclusion:
     """Check a reply to train or measure."""
-    return read_or_left_out(expected, lambda: _read_reply(message, expected))
+    return read_or_exclude(expected, lambda: _read_reply(message, expected))
 
 
 def _read_reply(message: Message, expected: ReplySpec) -> Reply:
@@ -97,7 +97,7 @@ def check_evaluation(message: Message, expected: ReplySpec) -> ClientEvaluation 
     """Check a reply to evaluate: test rows, and training and validation rows if the client sends
     them.
     """
-    return read_or_left_out(expected, lambda: _read_evaluation(message, expected))
+    return read_or_exclude(expected, lambda: _read_evaluation(message, expected))
 
 
 def _read_evaluation(message: Message, expected: ReplySpec) -> ClientEvaluation:
@@ -341,7 +341,7 @@ def read_censuses(
             continue
         silent.remove(node)
         expected = ReplySpec(node, UNKNOWN, 0, phase="census", most_bytes=most)
-        found = read_or_left_out(expected, partial(_read, reply, expected))
+        found = read_or_exclude(expected, partial(_read, reply, expected))
         told.append(found) if isinstance(found, CensusReply) else left_out.append(found)
     left_out += [no_answer(ReplySpec(node, UNKNOWN, 0, phase="census")) for node in sorted(silent)]
     return sorted(told, key=lambda one: one.node), [

@@ -17,8 +17,8 @@ import numpy as np
 from evenly.archives import Archive, DamagedError, leaves_of, read_archive, write_archive
 from evenly.experiment.deployment import Deployment
 from evenly.experiment.plan import NewerError
-from evenly.outside import check_kinds
 from evenly.types import Tree
+from evenly.validation import check_kinds
 from evenly.writing import write_whole
 
 FORMAT = 2

@@ -21,7 +21,7 @@ from evenly.auditing.site_tables import SiteCounts, audit_tables
 from evenly.data.sensitive import Attribute
 from evenly.experiment.deployment import Exclusion
 from evenly.flower import messages, wire
-from evenly.flower.checks import SIGNALS, ReplyError, ReplySpec, read_or_left_out, replies_to
+from evenly.flower.checks import SIGNALS, ReplyError, ReplySpec, read_or_exclude, replies_to
 from evenly.flower.final_model import final_arrays
 from evenly.flower.replies import COMMON, CensusReply, content_of, no_answer, read_censuses
 from evenly.flower.roster import Roll, algorithm_of, notation_of, roll_of, wait_for_nodes
@@ -217,7 +217,7 @@ def _read(roll: Roll, labels: Sequence[str], replies: Iterable[Message]) -> Site
         spec = ReplySpec(
             roll.nodes[k], k, 0, phase=AUDITING, most_bytes=messages.metrics_bytes(None)
         )
-        found[k] = read_or_left_out(spec, partial(_counts, reply, spec, roll, len(labels)))
+        found[k] = read_or_exclude(spec, partial(_counts, reply, spec, roll, len(labels)))
     for k in set(range(roll.clients)) - found.keys():
         found[k] = no_answer(ReplySpec(roll.nodes[k], k, 0, phase=AUDITING))
     order = sorted(found.items())

@@ -29,8 +29,8 @@ from evenly.metrics.outcomes import (
     rates,
     ratio,
     rows_behind,
-    seated,
     sides,
+    slots_of_evaluated,
 )
 from evenly.metrics.representation import covered, good_clients, representation_rates, represented
 from evenly.metrics.runs import RUN_METRICS, idle_rounds, run_metrics
@@ -73,8 +73,10 @@ __all__ = [
     "examples", "final_metrics", "generalised_mean", "good_clients", "half_width", "holm",
     "idle_rounds", "measure", "measure_equity", "measure_groups", "on_front", "over_clients",
     "paired", "pooled", "rates", "ratio", "register", "representation_rates", "represented",
-    "rows_behind", "run_metrics", "seated", "sides", "spread", "t_quantile",
+    "rows_behind", "run_metrics", "seated", "sides", "slots_of_evaluated", "spread", "t_quantile",
 ]  # fmt: skip
+
+seated = slots_of_evaluated  # the former name, which the changelog promises
 
 
 def register(metric: Metric, *, replace: bool = False) -> None:

@@ -16,12 +16,12 @@ from evenly.types import Trace
 Array = np.ndarray
 
 
-def seated(trace: Trace) -> tuple[Array, Array]:
-    """Return the client in each slot of each round, numbered as in the count tables, and its
-    coefficient.
+def slots_of_evaluated(trace: Trace) -> tuple[Array, Array]:
+    """Return which client was in each slot of each round, and its coefficient.
 
-    Where only some clients were evaluated, the others have no number in the tables. Their slots are
-    assigned to the first evaluated client with coefficient 0, so that they do not count.
+    Clients are numbered as in the count tables. If only some clients were evaluated, the others
+    have no number there. Their slots get the number of the first evaluated client and the
+    coefficient 0, so that they do not count.
 
     Args:
         trace: A finished run.
@@ -35,7 +35,8 @@ def seated(trace: Trace) -> tuple[Array, Array]:
         >>> trace = SimpleNamespace(
         ...     cohort=cohort, weights=coefficients, panel=np.array([1, 2]), excluded=np.zeros(3)
         ... )
-        >>> [array.tolist() for array in seated(trace)]  # of three clients, 1 and 2 were evaluated
+        >>> # of three clients, 1 and 2 were evaluated
+        >>> [array.tolist() for array in slots_of_evaluated(trace)]
         [[[0, 1]], [[0.0, 0.5]]]
     """
     if trace.panel is None:

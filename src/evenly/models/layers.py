@@ -37,8 +37,11 @@ LEAST_WIDE = 6
 
 
 def fewer_products_pay(w: Array, wide: int) -> bool:
-    """Whether outputs so wide are found faster so. It does not depend on the number of images:
-    their outputs should not, either.
+    """Whether Winograd's convolution is faster than patches, for filters w and outputs that are
+    `wide` pixels wide.
+
+    The number of images has no say: the outputs of an image must not depend on how many others
+    are computed with it.
     """
     return w.shape[:2] == (3, 3) and w.shape[2] >= LEAST_CHANNELS and wide >= LEAST_WIDE
 
@@ -398,9 +401,11 @@ def in_chunks(function: Callable[[Array], Array], x: Array, rows: int = MOST_ROW
 
 
 def by_size(function: Callable[..., Array], x: Array) -> Array:
-    """function(x, direct) in chunks: few rows are a step of one of several models, many are read
-    with one model. On a GPU the device's own convolution is for the latter: LeNet on 1,024 rows
-    takes 0.42 ms with it and 1.38 with patches (H200).
+    """Compute function(x, direct=...) in chunks, and choose the convolution by the number of rows.
+
+    Few rows are one training step, of one of several models that train together. Many rows are an
+    evaluation of one model. On a GPU an evaluation uses the device's own convolution (`direct`):
+    LeNet on 1,024 rows takes 0.42 ms with it and 1.38 ms with patches (H200).
     """
     direct = x.shape[0] > MOST_ROWS and jax.default_backend() != "cpu"
     return in_chunks(partial(function, direct=direct), x, MOST_DIRECT if direct else MOST_ROWS)

@@ -149,7 +149,7 @@ STARTS = ("zero", "random")
 START = "'zero', or 'random': uniform within 1 / sqrt(features), as PyTorch's linear layers"
 
 
-def started(start: str, key: Key, *shape: int) -> Tree:
+def initial_weights(start: str, key: Key, *shape: int) -> Tree:
     """Weights [features, ...] and biases of a linear model: zeros, or drawn as PyTorch's linear
     layer draws them.
 
@@ -201,7 +201,7 @@ class Softmax:
         )
 
     def init(self, key: Key) -> Tree:
-        return started(self.start, key, self.features, self.classes)
+        return initial_weights(self.start, key, self.features, self.classes)
 
     def losses(self, params: Tree, shard: Shard) -> jax.Array:
         return cross_entropy(self._logits(params, shard.x), shard.y)
@@ -251,7 +251,7 @@ class Logistic:
         check_sizes("logistic", self.reduction, features=(self.features, 1))
 
     def init(self, key: Key) -> Tree:
-        return started(self.start, key, self.features)
+        return initial_weights(self.start, key, self.features)
 
     def losses(self, params: Tree, shard: Shard) -> jax.Array:
         z = self._logit(params, shard.x)
@@ -313,7 +313,7 @@ class LinearSVM:
         check_sizes("svm", self.reduction, features=(self.features, 1))
 
     def init(self, key: Key) -> Tree:
-        return started(self.start, key, self.features)
+        return initial_weights(self.start, key, self.features)
 
     def losses(self, params: Tree, shard: Shard) -> jax.Array:
         margin = self._margin(params, shard.x)

@@ -10,7 +10,7 @@ import numpy as np
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Run
-from evenly.metrics import Spread, ratio, seated, sides, spread
+from evenly.metrics import Spread, ratio, sides, slots_of_evaluated, spread
 from evenly.metrics.runs import effective_clients
 from evenly.metrics.statistics import is_clear
 from evenly.papers.thesis import Finding, StudyView, ThesisMethod, gap
@@ -206,7 +206,7 @@ def unprivileged_share(trace: Trace, data: Federation) -> float:
     """
     counts = sides(trace.tables[-1, SPLITS.index("train")], data.unprivileged).sum((-2, -1))
     share = ratio(counts[:, 0], counts.sum(1))
-    cohort, weights = seated(trace)
+    cohort, weights = slots_of_evaluated(trace)
     weights = weights.astype(np.float64)
     each = ratio((weights * share[cohort]).sum(1), weights.sum(1))
     each = each[np.isfinite(each)]

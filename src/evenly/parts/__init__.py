@@ -5,6 +5,7 @@
 - `optimisers`: optimisers of clients and servers (`OPTIMISERS`).
 - `client_groups`: which of several models a client uses.
 - `ranking`, `ranking_work`: models that are trained by ranking their edges.
+- `row_privacy`: local training with differential privacy for the rows of a client.
 
 >>> sorted(SAMPLINGS), list(PREPARES)
 (['fraction', 'full', 'parity', 'poisson', 'uniform', 'weighted'], ['reweigh'])

@@ -44,14 +44,16 @@ class Moments(NamedTuple):
 
 
 def fedopt(
-    grown: Callable[[Array, Array, Array], Array],
+    next_scale: Callable[[Array, Array, Array], Array],
     learning_rate: Any,
     *,
     beta1: Any,
     tau: Any,
     beta2: Any = 0.0,
 ) -> optax.GradientTransformation:
-    """Reddi et al., Algorithm 2; `grown` makes the next v of v, the squared change and beta2."""
+    """Reddi et al., Algorithm 2. `next_scale` computes the next v from v, the squared change and
+    beta2.
+    """
 
     def init(model: Tree) -> Moments:
         zeros = jax.tree.map(jnp.zeros_like, model)
@@ -61,7 +63,7 @@ def fedopt(
 
     def update(gradient: Tree, state: Moments, model: Tree | None = None) -> tuple[Tree, Moments]:
         mean = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mean, gradient)
-        scale = jax.tree.map(lambda v, g: grown(v, g * g, beta2), state.scale, gradient)
+        scale = jax.tree.map(lambda v, g: next_scale(v, g * g, beta2), state.scale, gradient)
         return jax.tree.map(
             lambda m, v: -learning_rate * m / (jnp.sqrt(v) + tau), mean, scale
         ), Moments(mean, scale)

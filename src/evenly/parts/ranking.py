@@ -32,7 +32,7 @@ def places(scores: Array) -> Array:
     """Each entry's place in the ascending order of all entries, in their shape; of equal scores the
     first comes first.
     """
-    return placed(ascending(scores.reshape(-1))).reshape(scores.shape)
+    return places_of_order(ascending(scores.reshape(-1))).reshape(scores.shape)
 
 
 @jax.jit
@@ -66,7 +66,7 @@ def inverse(permutation: Array) -> Array:
     >>> inverse(jnp.array([4, 0, 2, 3, 5, 1])).tolist()
     [1, 5, 2, 3, 0, 4]
     """
-    return placed(permutation.reshape(-1).astype(jnp.int32)).astype(jnp.int32)
+    return places_of_order(permutation.reshape(-1).astype(jnp.int32)).astype(jnp.int32)
 
 
 def dropped(edges: int, k: float) -> int:
@@ -85,8 +85,8 @@ def footrule(a: Tree, b: Tree) -> Array:
     return sum(jax.tree.leaves(parts), start=jnp.zeros(()))
 
 
-def placed(order: Array) -> Array:
-    """Where each number stands in a list of all numbers below its length. float32 [n]"""
+def places_of_order(order: Array) -> Array:
+    """The place of each number in an order of the numbers 0 to n - 1. float32 [n]"""
     counted = jnp.arange(order.size, dtype=jnp.float32)
     return jnp.zeros(order.shape, jnp.float32).at[order].set(counted, unique_indices=True)
 
@@ -464,7 +464,7 @@ def _elected(high: Array, low: Array) -> Array:
     low = low + DIGIT * (high - whole)  # 0 unless weights were fractions
     carried = jnp.floor(low / DIGIT)
     keys = (whole + carried).reshape(-1), (low - DIGIT * carried).reshape(-1)
-    return placed(ascending(*keys)).reshape(high.shape)
+    return places_of_order(ascending(*keys)).reshape(high.shape)
 
 
 __all__ = [

@@ -12,7 +12,9 @@ so that one client moves all blocks together by at most 1/z standard deviations.
 in multiples of an average client's. What that is follows from earlier releases, never from the
 cohort.
 
-The functions are for one run. `evenly.round` calls them, and nothing else does.
+The functions are for one run. `evenly.round` calls those that bound and add noise. The first
+state and the key of the noise come from elsewhere: from `evenly.simulate.gating` in a simulation,
+and from `evenly.flower.private_rounds` in a deployment.
 """
 
 from typing import Any, NamedTuple

@@ -21,10 +21,10 @@ from evenly.privacy.claims import CLIENT, calibrated, gate_tag, histogram_noise,
 from evenly.types import Algorithm
 
 
-def spent(
+def search_epsilon(
     methods: Sequence[Algorithm], *, clients: int, rounds: int, seeds: int, together: bool
 ) -> dict[str, Any]:
-    """What all trials of a search spend.
+    """The epsilon that all trials of a search spend together, and its delta.
 
     Args:
         methods: All methods that were trained, each once.

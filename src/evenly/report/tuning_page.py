@@ -9,7 +9,7 @@ import numpy as np
 
 from evenly.data.splits import CENTRAL
 from evenly.experiment.folder import CHOSEN, Store, finish, write_results
-from evenly.experiment.promises import said
+from evenly.experiment.promises import privacy_record
 from evenly.experiment.tuning import Tuning, spent_by_search, withholds_trials, write_trials
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
@@ -95,7 +95,7 @@ def write_tuning(tuning: Tuning, folder: Path) -> list[dict[str, Any]]:
     plan = tuning.plan.final(tuning.choice.chosen, tuning.final.privacy)
     rows = write_results(Store(folder / CHOSEN, plan), tuning.final)
     write_report(tuning.final, folder / CHOSEN / "report.html")
-    finish(folder / CHOSEN, said(tuning.final))
+    finish(folder / CHOSEN, privacy_record(tuning.final))
     write_tuning_report(tuning, folder / "report.html", f"{CHOSEN}/report.html")
     finish(folder)
     return rows

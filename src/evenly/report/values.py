@@ -23,7 +23,7 @@ from evenly.metrics import (
     measure,
     rates,
     ratio,
-    seated,
+    slots_of_evaluated,
     spread,
 )
 from evenly.metrics.runs import effective_clients
@@ -465,7 +465,7 @@ def influence(comparison: Comparison, label: str) -> Influence:
 def took_part(comparison: Comparison, label: str) -> np.ndarray:
     """Whether each evaluated client was sampled under a method, in any round of any seed."""
     times = [
-        np.bincount(seated(run.trace)[0].ravel(), minlength=run.trace.tables.shape[2])
+        np.bincount(slots_of_evaluated(run.trace)[0].ravel(), minlength=run.trace.tables.shape[2])
         for run in comparison.of(label)
     ]
     return np.sum(times, axis=0) > 0
@@ -530,6 +530,6 @@ def _weight_share(run: Run) -> np.ndarray:
         return np.full(trace.tables.shape[2], np.nan)
     # The sum of the coefficients is part of some methods (FedSGD with q); shares compare them with
     # all others.
-    cohort, weights = seated(trace)
+    cohort, weights = slots_of_evaluated(trace)
     total = np.bincount(cohort.ravel(), weights.ravel(), minlength=trace.tables.shape[2])
     return ratio(total, total.sum())

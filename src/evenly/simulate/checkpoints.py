@@ -14,8 +14,8 @@ import numpy as np
 
 from evenly.archives import Archive, leaves_of, read_archive, write_archive
 from evenly.data.federation import Federation
-from evenly.outside import fits
 from evenly.types import Task
+from evenly.validation import fits
 
 FORMAT = 4
 CHECKPOINT_SECONDS = 20.0  # between two checkpoints, at least

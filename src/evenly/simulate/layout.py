@@ -100,7 +100,7 @@ class ClientMemories(NamedTuple):
 
     work: Tree = ()  # of their local training, such as a personal model
     rules: tuple[Memory, ...] = ()  # of each rule group, with the runs on the last axis
-    released: tuple[Tree, ...] = ()  # noised signals of each rule group, see simulate.releases
+    released: tuple[Tree, ...] = ()  # noised signals of each rule group, see private_signals
 
 
 class ModelChoices(NamedTuple):

@@ -35,7 +35,7 @@ from evenly.simulate.layout import (
     shard,
     unweighted,
 )  # fmt: skip
-from evenly.simulate.releases import bounded_losses
+from evenly.simulate.private_signals import bounded_losses
 from evenly.simulate.schedule import Block
 from evenly.types import Array, Prepare, Tree
 

@@ -26,7 +26,7 @@ from evenly.models.linear import MOST_TERMS, products_as_sums
 from evenly.models.task import skeleton
 from evenly.privacy.gate import Guard
 from evenly.round import Memory, Weighing
-from evenly.simulate import releases
+from evenly.simulate import private_signals
 from evenly.simulate.choosing import choices_of_cohort, evaluate_several, new_choices
 from evenly.simulate.gating import clips, guards_of, what_gates_did
 from evenly.simulate.layout import (
@@ -288,7 +288,7 @@ def collect_signals(cohort: Cohort, choice: Array | None) -> list[GroupSignals]:
                 signals._replace(returned=signals.returned & finite, **{name: value}),
                 axes._replace(**{name: -1}),
             )
-        own = GroupSignals(*releases.release(cohort, i, signals, axes))
+        own = GroupSignals(*private_signals.release(cohort, i, signals, axes))
         groups.append(_with_memory(cohort, i, own))
     return groups
 

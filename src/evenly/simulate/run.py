@@ -22,7 +22,7 @@ from evenly.parts.sampling import Full
 from evenly.privacy.row_account import calibrated
 from evenly.records import replace
 from evenly.round import Memory, form_of_own
-from evenly.simulate import program_cache, releases
+from evenly.simulate import private_signals, program_cache
 from evenly.simulate.checkpoints import CheckpointFile, fingerprint, task_text
 from evenly.simulate.choosing import (
     ChoiceSetup,
@@ -445,7 +445,7 @@ class _Simulation:
             first_memory(group.rule, public, self.shape, self.shape.runs_of(i))
             for i, (group, public) in enumerate(zip(self.parts.rules, publics, strict=True))
         ]
-        return ClientMemories(work, tuple(rules), releases.first(self.parts, self.shape))
+        return ClientMemories(work, tuple(rules), private_signals.first(self.parts, self.shape))
 
     def _first_public(self) -> tuple[Tree, ...]:
         """The public numbers of each rule group before the first round."""

@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 from evenly.models.linear import cross_entropy
-from evenly.outside import shortened
 from evenly.torch_models.graph import Graph, evaluate
 from evenly.torch_models.tracing import name_of, traced
 from evenly.types import Array
+from evenly.validation import shortened
 
 CROSS_ENTROPY, BINARY = "cross-entropy", "binary"
 LEAST_ROWS = 6  # of the example on which a loss is checked

@@ -20,12 +20,12 @@ from evenly.torch_models.values import Operation, elementwise
 plain = Operation
 
 
-def imaged(function: Callable[..., Any]) -> Operation:
+def on_images(function: Callable[..., Any]) -> Operation:
     """An operation that takes images as they are."""
     return Operation(function, images=True)
 
 
-def stepped(function: Callable[..., Any], *, images: bool = False) -> Operation:
+def with_step(function: Callable[..., Any], *, images: bool = False) -> Operation:
     """An operation that knows the step that it is part of."""
     return Operation(function, images=images, step=True)
 
@@ -79,10 +79,10 @@ PRODUCTS = {
     "addmm": plain(arithmetic.addmm), "baddbmm": plain(arithmetic.addmm),
     "linear": plain(arithmetic.linear), "embedding": plain(arithmetic.embedding),
     "_embedding_bag": plain(arithmetic.embedding_bag), "_trilinear": plain(arithmetic.trilinear),
-    "convolution": stepped(images.convolution, images=True),
-    "scaled_dot_product_attention": stepped(arithmetic.attention),
-    "lstm": stepped(recurrent.lstm_layers), "gru": stepped(recurrent.gru_layers),
-    "rnn_tanh": stepped(recurrent.tanh_layers), "rnn_relu": stepped(recurrent.relu_layers),
+    "convolution": with_step(images.convolution, images=True),
+    "scaled_dot_product_attention": with_step(arithmetic.attention),
+    "lstm": with_step(recurrent.lstm_layers), "gru": with_step(recurrent.gru_layers),
+    "rnn_tanh": with_step(recurrent.tanh_layers), "rnn_relu": with_step(recurrent.relu_layers),
 }  # fmt: skip
 
 REDUCTIONS = {
@@ -112,37 +112,37 @@ REDUCTIONS = {
 LAYERS = {
     "layer_norm": plain(arithmetic.layer_norm),
     "native_layer_norm": plain(lambda *args: (arithmetic.layer_norm(*args), None, None)),
-    "group_norm": imaged(images.group_norm_of),
-    "native_group_norm": imaged(images.native_group_norm),
-    "_native_batch_norm_legit_no_training": imaged(images.batch_norm_in_evaluation),
-    "_native_batch_norm_legit_functional": stepped(images.batch_norm_in_training, images=True),
-    "_native_batch_norm_legit.no_stats": stepped(
+    "group_norm": on_images(images.group_norm_of),
+    "native_group_norm": on_images(images.native_group_norm),
+    "_native_batch_norm_legit_no_training": on_images(images.batch_norm_in_evaluation),
+    "_native_batch_norm_legit_functional": with_step(images.batch_norm_in_training, images=True),
+    "_native_batch_norm_legit.no_stats": with_step(
         images.batch_norm_without_statistics, images=True
     ),
-    "max_pool2d_with_indices": imaged(images.max_pool_images),
-    "avg_pool2d": imaged(images.mean_pool_images),
-    "_adaptive_avg_pool2d": imaged(images.adaptive_mean_pool),
-    "adaptive_avg_pool2d": imaged(images.adaptive_mean_pool),
-    "adaptive_max_pool2d": imaged(images.adaptive_max_pool),
-    "upsample_nearest2d": imaged(images.upsample_nearest),
-    "upsample_bilinear2d": imaged(images.upsample_bilinear),
-    "native_dropout": stepped(lambda *args: (arrays.dropout(*args), None), images=True),
-    "bernoulli": stepped(arrays.bernoulli),
-    "rand": stepped(arrays.uniform), "rand_like": stepped(arrays.uniform),
-    "randn": stepped(arrays.normal), "randn_like": stepped(arrays.normal),
+    "max_pool2d_with_indices": on_images(images.max_pool_images),
+    "avg_pool2d": on_images(images.mean_pool_images),
+    "_adaptive_avg_pool2d": on_images(images.adaptive_mean_pool),
+    "adaptive_avg_pool2d": on_images(images.adaptive_mean_pool),
+    "adaptive_max_pool2d": on_images(images.adaptive_max_pool),
+    "upsample_nearest2d": on_images(images.upsample_nearest),
+    "upsample_bilinear2d": on_images(images.upsample_bilinear),
+    "native_dropout": with_step(lambda *args: (arrays.dropout(*args), None), images=True),
+    "bernoulli": with_step(arrays.bernoulli),
+    "rand": with_step(arrays.uniform), "rand_like": with_step(arrays.uniform),
+    "randn": with_step(arrays.normal), "randn_like": with_step(arrays.normal),
 }  # fmt: skip
 
 SHAPES = {
-    "view": imaged(arrays.view), "reshape": imaged(arrays.view),
-    "_unsafe_view": imaged(arrays.view), "permute": imaged(arrays.permute),
+    "view": on_images(arrays.view), "reshape": on_images(arrays.view),
+    "_unsafe_view": on_images(arrays.view), "permute": on_images(arrays.permute),
     "transpose": plain(jnp.swapaxes), "t": plain(jnp.transpose),
     "unsqueeze": plain(jnp.expand_dims), "squeeze": plain(arrays.squeeze),
-    "expand": plain(arrays.expand), "cat": imaged(arrays.concatenate),
+    "expand": plain(arrays.expand), "cat": on_images(arrays.concatenate),
     "stack": plain(lambda tensors, dim=0: jnp.stack(tensors, axis=dim)),
-    "slice": imaged(arrays.slice_of),
+    "slice": on_images(arrays.slice_of),
     "select": plain(lambda x, dim, index: lax.index_in_dim(x, index, dim, keepdims=False)),
     "split": plain(arrays.split), "split_with_sizes": plain(arrays.split),
-    "unbind": plain(arrays.unbind), "constant_pad_nd": imaged(arrays.pad_constant),
+    "unbind": plain(arrays.unbind), "constant_pad_nd": on_images(arrays.pad_constant),
     "repeat": plain(jnp.tile), "flip": plain(jnp.flip),
     "roll": plain(lambda x, shifts, dims=None: jnp.roll(x, shifts, dims or None)),
     "tril": plain(jnp.tril), "triu": plain(jnp.triu),
@@ -152,18 +152,18 @@ SHAPES = {
     "select_scatter": plain(arrays.select_scatter), "slice_scatter": plain(arrays.slice_scatter),
     "index_select": plain(lambda x, dim, index: jnp.take(x, index, axis=dim, mode="clip")),
     "copy": plain(lambda x, source, *_: jnp.broadcast_to(source, x.shape).astype(x.dtype)),
-    "sym_size": imaged(lambda x, dim: x.shape[dim]),
+    "sym_size": on_images(lambda x, dim: x.shape[dim]),
     # new arrays
-    "full": plain(arrays.full), "full_like": imaged(arrays.full_like),
-    "zeros_like": imaged(arrays.full_like), "empty_like": imaged(arrays.full_like),
-    "ones_like": imaged(lambda x, **given: arrays.full_like(x, 1, **given)),
+    "full": plain(arrays.full), "full_like": on_images(arrays.full_like),
+    "zeros_like": on_images(arrays.full_like), "empty_like": on_images(arrays.full_like),
+    "ones_like": on_images(lambda x, **given: arrays.full_like(x, 1, **given)),
     "zeros": plain(lambda size, **given: arrays.full(size, 0.0, **given)),
     "ones": plain(lambda size, **given: arrays.full(size, 1.0, **given)),
     "empty_permuted": plain(lambda size, order, **given: arrays.full(size, 0.0, **given)),
     "empty": plain(lambda size, **given: arrays.full(size, 0.0, **given)),
-    "new_full": imaged(arrays.new_full), "new_zeros": imaged(arrays.new_full),
-    "new_empty": imaged(arrays.new_full),
-    "new_ones": imaged(lambda x, size, **given: arrays.new_full(x, size, 1, **given)),
+    "new_full": on_images(arrays.new_full), "new_zeros": on_images(arrays.new_full),
+    "new_empty": on_images(arrays.new_full),
+    "new_ones": on_images(lambda x, size, **given: arrays.new_full(x, size, 1, **given)),
     "arange": plain(arrays.arange), "scalar_tensor": plain(arithmetic.convert),
     "eye": plain(lambda n, m=None, **_: jnp.eye(n, m)),
     # checks while PyTorch runs
@@ -175,8 +175,8 @@ SHAPES = {
 # Layers whose weights are stored as `evenly.models.layers` has them, and numbers of rows.
 OWN = {
     "evenly.dense": plain(arithmetic.dense_layer),
-    "evenly.convolution": stepped(images.stored_convolution, images=True),
-    "operator.getitem": imaged(operator.getitem),
+    "evenly.convolution": with_step(images.stored_convolution, images=True),
+    "operator.getitem": on_images(operator.getitem),
     **{
         f"operator.{name}": plain(getattr(operator, name))
         for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pow",

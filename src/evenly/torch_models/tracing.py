@@ -81,7 +81,7 @@ def traced(module: nn.Module, *inputs: torch.Tensor, training: bool, rows: bool 
     module.train(training)
     shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs) if rows else None
     try:
-        with undisturbed(), torch.enable_grad():
+        with quiet_export(), torch.enable_grad():
             exported = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
             exported = exported.run_decompositions(_decompositions())
     except Exception as error:  # PyTorch raises many kinds
@@ -105,7 +105,7 @@ def _content(value: torch.Tensor) -> str:
 
 
 @contextmanager
-def undisturbed() -> Any:
+def quiet_export() -> Any:
     """Attention as operations that can be differentiated; no warnings about PyTorch itself, and no
     graphs printed where it fails.
     """

@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from evenly.data.federation import Shard
-from evenly.outside import shortened
 from evenly.torch_models.graph import Graph
 from evenly.torch_models.module_task import (
     Origin,
@@ -31,13 +30,14 @@ from evenly.torch_models.tracing import (
     first_lines,
     name_of,
     place_of,
+    quiet_export,
     stored_orders,
     traced,
-    undisturbed,
     with_stored,
 )
 from evenly.trees import Stateful
 from evenly.types import Task, Tree
+from evenly.validation import shortened
 
 # by how much outputs may differ from PyTorch's in float32, relative to the largest
 TOLERANCE = 1e-3
@@ -166,7 +166,7 @@ def _first_outputs(module: nn.Module, rows: torch.Tensor) -> torch.Tensor:
 
 
 def _outputs(module: nn.Module, rows: torch.Tensor) -> torch.Tensor:
-    with undisturbed(), torch.no_grad():
+    with quiet_export(), torch.no_grad():
         return module.eval()(rows)
 
 

@@ -13,8 +13,8 @@ from evenly.data.splits import CENTRAL
 from evenly.experiment.folder import slug
 from evenly.experiment.observe import LIVE_FILE, LIVE_FORMAT, is_running
 from evenly.metrics import EVERY_METRIC
-from evenly.outside import check_kinds, fits, plain_json
 from evenly.report.values import SPLIT_WORDS, format_value
+from evenly.validation import check_kinds, fits, plain_json
 
 # The records of a live file, combined: progress of each run and values of each method.
 

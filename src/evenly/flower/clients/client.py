@@ -48,7 +48,7 @@ class RoundConfig(NamedTuple):
     counts: tuple[int, int] = (0, 0)
 
 
-def told(config: Mapping[str, Any]) -> RoundConfig:
+def read_config(config: Mapping[str, Any]) -> RoundConfig:
     """Parse the config of a message."""
     if wire.METHOD not in config:
         raise ValueError(
@@ -124,7 +124,7 @@ def reply(message: Message, trained: ArrayRecord, metrics: Metrics) -> Message:
     """
     config = next(iter(message.content.config_records.values()), {})
     if wire.COEFFICIENT in config:
-        now = told(config)
+        now = read_config(config)
         assert now.coefficient is not None
         vector = _update(now, trained, next(iter(message.content.array_records.values())))
         trained, metrics = (
@@ -192,8 +192,10 @@ class Engine(Protocol):
         self, now: RoundConfig, model: Tree, own: ClientRows
     ) -> np.ndarray | None: ...
 
-    # E2FL's choice by how sure mixtures are
-    def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int: ...
+    # number of the model that makes a mixture most certain: E2FL's choice
+    def most_certain_model(
+        self, now: RoundConfig, models: list[Tree], client: ClientData
+    ) -> int: ...
 
     # vector, memory
     def train(
@@ -201,8 +203,8 @@ class Engine(Protocol):
     ) -> tuple[Tree, Tree]: ...
 
 
-class Visit(NamedTuple):
-    """Contents of a message to a client."""
+class ClientRequest(NamedTuple):
+    """A request of the server, as a client has read it."""
 
     config: RoundConfig
     client: ClientData
@@ -229,9 +231,9 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
         guard.inspect_rows(client)
         return client
 
-    def arrive(message: Message, context: Context, kind: str = "evaluate") -> Visit:
-        visit = _visit(engine, message, own(context), context)
-        return _admitted(engine, visit, message, context, kind)
+    def arrive(message: Message, context: Context, kind: str = "evaluate") -> ClientRequest:
+        request = _read_request(engine, message, own(context), context)
+        return _admitted(engine, request, message, context, kind)
 
     @ready.query("census")
     def census(message: Message, context: Context) -> Message:
@@ -243,8 +245,8 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
 
     @ready.query("measure")
     def measure(message: Message, context: Context) -> Message:
-        visit = arrive(message, context, "measure")
-        return _reply(message, _signals(engine, visit, context))
+        request = arrive(message, context, "measure")
+        return _reply(message, _signals(engine, request, context))
 
     @ready.train()
     def train(message: Message, context: Context) -> Message:
@@ -261,19 +263,19 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
     return ready
 
 
-def _evaluation(engine: Engine, visit: Visit, context: Context) -> Metrics:
+def _evaluation(engine: Engine, request: ClientRequest, context: Context) -> Metrics:
     """What the model counts on the client's rows, and which model it is, if there are several."""
-    model = visit.config.algorithm.work.deploy(visit.model, _memory(visit, context))
+    model = request.config.algorithm.work.deploy(request.model, _memory(request, context))
     found = rows.evaluation_metrics(
-        visit.client, _inspected(engine.look(visit.config, model)), _splits(visit)
+        request.client, _inspected(engine.look(request.config, model)), _splits(request)
     )
-    return found | _choice(visit)
+    return found | _choice(request)
 
 
 def _audit(engine: Engine, message: Message, client: ClientData, context: Context) -> Metrics:
     """The counts of an audit, of the received model or of the client's own predictions."""
     decided = (
-        _model_decisions(engine, _visit(engine, message, client, context), context)
+        _model_decisions(engine, _read_request(engine, message, client, context), context)
         if wire.ARRAYS in message.content
         else client.decisions
     )
@@ -286,48 +288,52 @@ def _audit(engine: Engine, message: Message, client: ClientData, context: Contex
     return rows.audit_metrics(client, decided, max(guard.least_cell(), LEAST_SCORES))
 
 
-def _model_decisions(engine: Engine, visit: Visit, context: Context) -> Decisions:
+def _model_decisions(engine: Engine, request: ClientRequest, context: Context) -> Decisions:
     """What the received model, or the client's own one made from it, decides on the test rows."""
-    now, client = visit.config, visit.client
-    model = now.algorithm.work.deploy(visit.model, _memory(visit, context))
+    now, client = request.config, request.client
+    model = now.algorithm.work.deploy(request.model, _memory(request, context))
     seen = _inspected(engine.look(now, model))(client.test)
     each = engine.probabilities(now, model, client.test) if client.test.size else None
     score = None if each is None else np.clip(each[:, client.favourable], 0, 1).astype(np.float64)
     return Decisions(seen.outcome, score)
 
 
-def _train(engine: Engine, message: Message, context: Context, visit: Visit) -> Message:
+def _train(engine: Engine, message: Message, context: Context, request: ClientRequest) -> Message:
     """Train, keep the client's memory, and reply with the model, or in a two-phase round with
     coefficient times update.
     """
-    _inspect_training(engine, visit)
-    vector, memory = engine.train(visit.config, visit.client, visit.model, _memory(visit, context))
+    _inspect_training(engine, request)
+    vector, memory = engine.train(
+        request.config, request.client, request.model, _memory(request, context)
+    )
     if jax.tree.leaves(memory):
         context.state[MEMORY] = wire.to_arrays(memory)
-    if visit.config.coefficient is None:
+    if request.config.coefficient is None:
         return _reply(
-            message, _signals(engine, visit, context), {wire.ARRAYS: _trained_record(visit, vector)}
+            message,
+            _signals(engine, request, context),
+            {wire.ARRAYS: _trained_record(request, vector)},
         )
-    metrics = {wire.EXAMPLES: visit.client.train.size} | scaling_metrics(visit.config, vector)
-    return _reply(message, metrics, {wire.ARRAYS: scale(vector, visit.config.coefficient)})
+    metrics = {wire.EXAMPLES: request.client.train.size} | scaling_metrics(request.config, vector)
+    return _reply(message, metrics, {wire.ARRAYS: scale(vector, request.config.coefficient)})
 
 
-def _inspect_training(engine: Engine, visit: Visit) -> None:
+def _inspect_training(engine: Engine, request: ClientRequest) -> None:
     """Show the site's policy the rows that training rests on."""
     if not guard.watching():
         return
-    now, own = visit.config, visit.client
+    now, own = request.config, request.client
     numbers = batches_of(
         now.algorithm.work, now.batch_seed, now.server_round, now.client, own.train.size
     )
-    guard.inspect_training(own, now.row_weights, numbers, noised=visit.noised)
-    if now.algorithm.network is None and not visit.noised:
-        _inspected(engine.look(now, visit.model))(own.train)
+    guard.inspect_training(own, now.row_weights, numbers, noised=request.noised)
+    if now.algorithm.network is None and not request.noised:
+        _inspected(engine.look(now, request.model))(own.train)
 
 
-def _splits(visit: Visit) -> tuple[str, ...]:
+def _splits(request: ClientRequest) -> tuple[str, ...]:
     """The rows that an evaluation counts: of private rows, only those that nobody trains on."""
-    hidden = {"train", "valid"} if private.protects(visit.config.algorithm) else set()
+    hidden = {"train", "valid"} if private.protects(request.config.algorithm) else set()
     return tuple(split for split in guard.allowed_splits(SPLITS) if split not in hidden)
 
 
@@ -363,19 +369,21 @@ def _census(message: Message, client: ClientData, context: Context) -> RecordDic
     return census_reply(client, private.census(question, client, context))
 
 
-def _admitted(engine: Engine, visit: Visit, message: Message, context: Context, kind: str) -> Visit:
-    """The visit with secret random numbers where rows are private, after what its answer reveals
+def _admitted(
+    engine: Engine, request: ClientRequest, message: Message, context: Context, kind: str
+) -> ClientRequest:
+    """The request with secret random numbers where rows are private, after what its answer reveals
     was counted.
     """
-    now = visit.config
+    now = request.config
     if kind == "evaluate" or not private.protects(now.algorithm):
-        return visit
+        return request
     if not engine.clips_rows:
         raise ToldError(
             f"{now.algorithm.label}: gradients of single rows are clipped by JAX clients only"
             " (evenly.flower.clients.jax). Use those, or leave +dp(unit=row) out."
         )
-    _require_shape(now.row_weights, visit.client)
+    _require_shape(now.row_weights, request.client)
     arrays = message.content[wire.ARRAYS]
     assert isinstance(arrays, ArrayRecord)
     contents = [part for name, array in arrays.items() for part in (name, wire.read(array))]
@@ -385,10 +393,10 @@ def _admitted(engine: Engine, visit: Visit, message: Message, context: Context, 
         private.digest_of(*contents, *weights, engine.text(now)),
         kind == "measure" or now.coefficient is None,
     )  # fmt: skip
-    admitted = private.admit(question, visit.client, context)
+    admitted = private.admit(question, request.client, context)
     now = now._replace(batch_seed=admitted.seed, counts=admitted.counts)
     noised = private.ledger_of(context) is not None
-    return visit._replace(config=now, question=question, admitted=admitted, noised=noised)
+    return request._replace(config=now, question=question, admitted=admitted, noised=noised)
 
 
 def _require_shape(row_weights: np.ndarray | None, client: ClientData) -> None:
@@ -402,7 +410,9 @@ def _require_shape(row_weights: np.ndarray | None, client: ClientData) -> None:
         )
 
 
-def _visit(engine: Engine, message: Message, client: ClientData, context: Context) -> Visit:
+def _read_request(
+    engine: Engine, message: Message, client: ClientData, context: Context
+) -> ClientRequest:
     """Read the config and the model of a message; of several models, the client's own."""
     config, arrays = message.content.get(wire.CONFIG), message.content.get(wire.ARRAYS)
     if not isinstance(config, ConfigRecord) or not isinstance(arrays, ArrayRecord):
@@ -413,7 +423,7 @@ def _visit(engine: Engine, message: Message, client: ClientData, context: Contex
         )
     offered = message.content.get(wire.OFFERED, arrays)
     assert isinstance(offered, ArrayRecord)
-    now = told(config)
+    now = read_config(config)
     private.refuse_others(now.algorithm, context)  # before several models are tried on rows
     form = engine.form(now, client)
     models, served = _models(offered, form), _models(arrays, form)
@@ -426,7 +436,7 @@ def _visit(engine: Engine, message: Message, client: ClientData, context: Contex
         now.group if now.group is not None or not models else _choose(engine, now, models, client)
     )
     model = wire.from_arrays(arrays, form) if choice is None or not served else served[choice]
-    return Visit(now, client, model, choice)
+    return ClientRequest(now, client, model, choice)
 
 
 def _models(arrays: ArrayRecord, form: Tree) -> list[Tree]:
@@ -440,7 +450,7 @@ def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: Client
     """Number of the model with the lowest loss on the training rows; the first of equals."""
     rule = now.algorithm.rule
     if rule.inference != "lowest-loss":
-        return engine.surest(now, models, client)
+        return engine.most_certain_model(now, models, client)
     losses = [
         float(engine.look(now, model)(client.train).losses.mean()) + engine.penalty(now, model)
         for model in models
@@ -448,29 +458,29 @@ def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: Client
     return int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
 
 
-def _signals(engine: Engine, visit: Visit, context: Context) -> Metrics:
-    now, model = visit.config, visit.model
+def _signals(engine: Engine, request: ClientRequest, context: Context) -> Metrics:
+    now, model = request.config, request.model
     look, penalty = engine.look(now, model), engine.penalty(now, model)
-    look = look if visit.noised else _inspected(look)
-    if visit.question is not None and visit.admitted is not None:
+    look = look if request.noised else _inspected(look)
+    if request.question is not None and request.admitted is not None:
         return private.signals(
-            visit.question, visit.admitted, visit.client, context, look,
+            request.question, request.admitted, request.client, context, look,
             penalty=penalty, reduction=engine.reduction,
         )  # fmt: skip
     return rows.signals(
-        visit.client, now.algorithm.needs, look, penalty=penalty, reduction=engine.reduction
-    ) | _choice(visit)
+        request.client, now.algorithm.needs, look, penalty=penalty, reduction=engine.reduction
+    ) | _choice(request)
 
 
-def _choice(visit: Visit) -> Metrics:
-    return {} if visit.choice is None else {wire.CHOICE: visit.choice}
+def _choice(request: ClientRequest) -> Metrics:
+    return {} if request.choice is None else {wire.CHOICE: request.choice}
 
 
-def _memory(visit: Visit, context: Context) -> Tree:
+def _memory(request: ClientRequest, context: Context) -> Tree:
     """The client's memory; before it trained, the work's memory of the initial model or of the
     first model it receives.
     """
-    first = visit.config.algorithm.work.remember(visit.model)
+    first = request.config.algorithm.work.remember(request.model)
     if not jax.tree.leaves(first):
         return first
     if MEMORY not in context.state:
@@ -480,13 +490,13 @@ def _memory(visit: Visit, context: Context) -> Tree:
     return wire.from_arrays(kept, first)
 
 
-def _trained_record(visit: Visit, vector: Tree) -> ArrayRecord:
+def _trained_record(request: ClientRequest, vector: Tree) -> ArrayRecord:
     """Record of the trained model; for methods that rank edges, the places of all edges as
     integers.
     """
-    if visit.config.algorithm.network is None:
+    if request.config.algorithm.network is None:
         return wire.to_arrays(
-            jax.tree.map(lambda m, v: np.asarray(m) + np.asarray(v), visit.model, vector)
+            jax.tree.map(lambda m, v: np.asarray(m) + np.asarray(v), request.model, vector)
         )
     whole = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(vector))
     # NaN has no whole number: sent as it is, the server sees that training broke.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.flower import wire
-from evenly.outside import check_kinds, kinds_of, plain_json
+from evenly.validation import check_kinds, kinds_of, plain_json
 
 ONLY_OWNER = 0o600
 START = "0" * 64  # the digest before the first line

@@ -45,7 +45,7 @@ LARGEST_FAIR = 50.0  # a loss above is that of a model which was made to single 
 GRAIN = 1e-12  # rows whose loss is below do not move a model
 
 
-class Gate:
+class RequestInProgress:
     """What is known of one request and its reply, until the reply has left."""
 
     def __init__(self, policy: Policy, log: EgressLog, request: Request) -> None:
@@ -61,7 +61,7 @@ class Gate:
         )  # fmt: skip
 
 
-_GATE: ContextVar[Gate | None] = ContextVar("gate", default=None)
+_IN_PROGRESS: ContextVar[RequestInProgress | None] = ContextVar("request in progress", default=None)
 
 
 # The mod.
@@ -116,25 +116,25 @@ def _guarded(
     policy: Policy, log: EgressLog, message: Message, context: Context, call_next: Answering
 ) -> Message:
     """Review, answer, release; a refusal leaves the node's state as it was."""
-    gate = Gate(policy, log, reviewing.read_request(message, context))
-    before, token = dict(context.state), _GATE.set(gate)
+    current = RequestInProgress(policy, log, reviewing.read_request(message, context))
+    before, token = dict(context.state), _IN_PROGRESS.set(current)
     try:
-        reviewing.review(policy, log.entries, gate.request, message)
+        reviewing.review(policy, log.entries, current.request, message)
         reply = call_next(message, context)
-        release(gate, reply)
+        release(current, reply)
         return reply
     except Refusal as refusal:
         _restore(context, before)
-        log.append(gate.entry(REFUSED, refusal.private))
+        log.append(current.entry(REFUSED, refusal.private))
         LOG.warning("Refused by this site's policy: %s", refusal.private)
         return _refused(message, refusal.public)
     except Exception as error:  # its words may quote rows, so they stay here
         _restore(context, before)
-        log.append(gate.entry(FAILED, f"{type(error).__name__}: {error}"))
+        log.append(current.entry(FAILED, f"{type(error).__name__}: {error}"))
         LOG.error("This client could not answer", exc_info=error)
         return _refused(message, "it could not answer, and its own log says why")
     finally:
-        _GATE.reset(token)
+        _IN_PROGRESS.reset(token)
 
 
 def _restore(context: Context, before: dict[str, Any]) -> None:
@@ -151,23 +151,23 @@ def _refused(message: Message, reason: str) -> Message:
 # What a reply may hold.
 
 
-def release(gate: Gate, reply: Message) -> None:
+def release(current: RequestInProgress, reply: Message) -> None:
     """Let a reply leave and note every number of it, or refuse it."""
     if reply.has_error():
         raise Refusal("it could not answer, and its own log says why", str(reply.error.reason))
     content = reply.content
     numbers = _numbers_of(content)
-    _check_names(gate, numbers)
-    if not (gate.policy.private and gate.request.kind not in ("evaluate", "audit")):
-        _check_counts(gate.policy, numbers)  # counts that are not noised
-        _check_changes(gate, numbers)
-    arrays = _arrays_of(gate, content)
+    _check_names(current, numbers)
+    if not (current.policy.private and current.request.kind not in ("evaluate", "audit")):
+        _check_counts(current.policy, numbers)  # counts that are not noised
+        _check_changes(current, numbers)
+    arrays = _arrays_of(current, content)
     about = {
         name: value for record in content.config_records.values() for name, value in record.items()
     }
-    if about and gate.request.kind != "census":
+    if about and current.request.kind != "census":
         raise Refusal("its reply held words", f"The reply held {', '.join(about)}.")
-    gate.log.append(gate.entry(LEFT, numbers=numbers, arrays=arrays, about=about))
+    current.log.append(current.entry(LEFT, numbers=numbers, arrays=arrays, about=about))
 
 
 def _numbers_of(content: RecordDict) -> dict[str, Any]:
@@ -175,11 +175,11 @@ def _numbers_of(content: RecordDict) -> dict[str, Any]:
     return {name: value for record in records for name, value in record.items()}
 
 
-def _check_names(gate: Gate, numbers: dict[str, Any]) -> None:
-    allowed = allowed_numbers(gate.policy, gate.request)
+def _check_names(current: RequestInProgress, numbers: dict[str, Any]) -> None:
+    allowed = allowed_numbers(current.policy, current.request)
     for name, value in numbers.items():
         plain = name.removesuffix(wire.SHAPE)
-        counted = gate.request.kind == "audit" and plain + wire.SHAPE in numbers
+        counted = current.request.kind == "audit" and plain + wire.SHAPE in numbers
         if plain not in allowed and not counted:
             raise Refusal(
                 f"{plain!r} may not leave it", f"The reply held {plain!r} ({value!s:.60})."
@@ -232,18 +232,18 @@ def _require_cells(name: str, cells: np.ndarray, least: int) -> None:
         )
 
 
-def _check_changes(gate: Gate, numbers: dict[str, Any]) -> None:
+def _check_changes(current: RequestInProgress, numbers: dict[str, Any]) -> None:
     """Two tables of the same rows differ by no row or by several. Signals of training rows are
     exempt: they change a little in every round of the method that the site agreed to.
     """
-    if gate.request.kind in ("train", "measure"):
+    if current.request.kind in ("train", "measure"):
         return
-    least = gate.policy.least_change
+    least = current.policy.least_change
     for name in numbers:
         if name + wire.SHAPE not in numbers:
             continue
         own = np.asarray(numbers[name]).reshape(numbers[name + wire.SHAPE])
-        for earlier in tables_that_left(gate.log.entries, name, gate.rows):
+        for earlier in tables_that_left(current.log.entries, name, current.rows):
             moved = _moved(own, earlier)
             if 0 < moved < least:
                 raise Refusal(
@@ -261,16 +261,16 @@ def _moved(table: np.ndarray, earlier: np.ndarray) -> int:
     return int(max(change.clip(0).sum(), (-change).clip(0).sum()))
 
 
-def _arrays_of(gate: Gate, content: RecordDict) -> dict[str, list[int]]:
+def _arrays_of(current: RequestInProgress, content: RecordDict) -> dict[str, list[int]]:
     """Shapes of the arrays that leave: a trained model, as large as those that were received."""
     found = {
         name: list(array.shape)
         for record in content.array_records.values()
         for name, array in record.items()
     }
-    if found and gate.request.kind != "train":
+    if found and current.request.kind != "train":
         raise Refusal("its reply held arrays", f"The reply held {', '.join(found)}.")
-    received = gate.request.arrays
+    received = current.request.arrays
     for name, shape in found.items():
         plain = name.partition("/")[2] or name
         known = {received.get(key) for key in (name, plain, f"0/{plain}")}
@@ -284,25 +284,25 @@ def _arrays_of(gate: Gate, content: RecordDict) -> dict[str, list[int]]:
 
 def allowed_splits(splits: Iterable[str]) -> tuple[str, ...]:
     """Those of these splits whose evaluation may leave."""
-    gate = _GATE.get()
-    return tuple(split for split in splits if gate is None or split in gate.policy.splits)
+    current = _IN_PROGRESS.get()
+    return tuple(split for split in splits if current is None or split in current.policy.splits)
 
 
 def watching() -> bool:
     """Whether a policy holds for the request that is being answered."""
-    return _GATE.get() is not None
+    return _IN_PROGRESS.get() is not None
 
 
 def most_epsilon() -> float | None:
     """The most that the policy lets be spent of row-level privacy; None: it does not say."""
-    gate = _GATE.get()
-    return None if gate is None else gate.policy.epsilon
+    current = _IN_PROGRESS.get()
+    return None if current is None else current.policy.epsilon
 
 
 def least_cell() -> int:
     """Smallest count that a table may hold besides 0; 1 without a policy."""
-    gate = _GATE.get()
-    return 1 if gate is None else gate.policy.least_cell
+    current = _IN_PROGRESS.get()
+    return 1 if current is None else current.policy.least_cell
 
 
 def inspect_rows(client: ClientData) -> None:
@@ -311,13 +311,13 @@ def inspect_rows(client: ClientData) -> None:
     Args:
         client: The rows that the client answers from.
     """
-    gate = _GATE.get()
-    if gate is None:
+    current = _IN_PROGRESS.get()
+    if current is None:
         return
-    gate.rows = _digest_of(client)
-    for one in gate.log.entries:
-        same_state = one.decision == LEFT and one.state == gate.policy.rows
-        if same_state and one.rows and one.rows != gate.rows:
+    current.rows = _digest_of(client)
+    for one in current.log.entries:
+        same_state = one.decision == LEFT and one.state == current.policy.rows
+        if same_state and one.rows and one.rows != current.rows:
             raise Refusal(
                 "its rows, or how they are split, changed since numbers about them left",
                 f"The rows differ from those of {one.time[:10]}. Numbers of both would tell those"
@@ -339,10 +339,10 @@ def inspect_training(
             and groups would then reveal what the noise hides, so that only their shapes and numbers
             are looked at.
     """
-    gate = _GATE.get()
-    if gate is None:
+    current = _IN_PROGRESS.get()
+    if current is None:
         return
-    least, rows = gate.policy.least_batch, client.train
+    least, rows = current.policy.least_batch, client.train
     if rows.size < least:
         raise Refusal(FEW, f"There are {rows.size} training rows, and least_batch is {least}.")
     if row_weights is None:
@@ -374,8 +374,8 @@ def inspect_losses(seen: RowOutcomes) -> None:
     Args:
         seen: Loss and predicted label of each row under the model that was received.
     """
-    gate = _GATE.get()
-    if gate is None or not len(seen.losses):
+    current = _IN_PROGRESS.get()
+    if current is None or not len(seen.losses):
         return
     losses = np.asarray(seen.losses, np.float64)
     if not np.isfinite(losses).all():
@@ -383,11 +383,11 @@ def inspect_losses(seen: RowOutcomes) -> None:
     pull = -np.expm1(-losses.clip(0))
     alone = effective_rows(losses.clip(0)) if losses.max() > LARGEST_FAIR else np.inf
     effective = min(effective_rows(pull), alone) if pull.max() > GRAIN else np.inf
-    if effective < gate.policy.least_cell:
+    if effective < current.policy.least_cell:
         raise Refusal(
             FEW,
             f"Only {effective:.1f} of {len(losses)} rows would move the model that was received,"
-            f" and least_cell is {gate.policy.least_cell}.",
+            f" and least_cell is {current.policy.least_cell}.",
         )
 
 

@@ -96,7 +96,7 @@ class JaxEngine:
         ]
         return np.concatenate(parts)[: own.size]
 
-    def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
+    def most_certain_model(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
         task, rule = self.task(now), now.algorithm.rule
         assert isinstance(task, Supernetwork)  # only orders of edges have masks to be mixed
         masks = jax.tree.map(

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.outside import check_kinds
 from evenly.records import require
+from evenly.validation import check_kinds
 from evenly.writing import write_whole
 
 FORMAT = 1

@@ -25,11 +25,11 @@ from evenly.data.splits import SPLITS
 from evenly.flower import wire
 from evenly.flower.roster import algorithm_of, notation_of
 from evenly.notation import Part, parse, show, unknown
-from evenly.outside import check_kinds, kinds_of
 from evenly.parts.sampling import Full
 from evenly.privacy.request import PRIVACIES
 from evenly.records import replace
 from evenly.types import Algorithm
+from evenly.validation import check_kinds, kinds_of
 
 ANSWERS = ("census", "measure", "train", "evaluate", "audit")
 LARGEST_FILE = 2**20  # bytes

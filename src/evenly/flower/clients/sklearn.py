@@ -18,7 +18,7 @@ from flwr.app import ArrayRecord, Message
 from flwr.clientapp import ClientApp
 
 from evenly.flower import wire
-from evenly.flower.clients.client import RoundConfig, client_app, told, weighted_rows
+from evenly.flower.clients.client import RoundConfig, client_app, read_config, weighted_rows
 from evenly.flower.clients.client import reply as client_reply
 from evenly.flower.clients.rows import (
     LOOKS,
@@ -36,7 +36,19 @@ from evenly.flower.clients.rows import (
 from evenly.parts.work import LocalTraining
 from evenly.records import require
 
-__all__ = ["app", "arrays", "first_arrays", "load", "measure", "reply", "told", "train"]
+__all__ = [
+    "app",
+    "arrays",
+    "first_arrays",
+    "load",
+    "measure",
+    "read_config",
+    "reply",
+    "told",
+    "train",
+]
+
+told = read_config  # the former name, for clients that use it
 
 Estimator = Any  # scikit-learn names no type for what has coef_ and intercept_
 State = dict[str, np.ndarray]
@@ -161,7 +173,7 @@ class SklearnEngine:
             return None
         return estimator.predict_proba(np.asarray(own.x, np.float64).reshape(own.size, -1))
 
-    def surest(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
+    def most_certain_model(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
         raise ValueError(
             f"{now.algorithm.label}: edges of a scikit-learn model cannot be ranked. Use PyTorch or"
             " JAX clients."

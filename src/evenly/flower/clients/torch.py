@@ -1,15 +1,15 @@
 """Flower clients in PyTorch: a few functions for an nn.Module and a DataLoader or tensors, and a
 ready app.
 
+    now = read_config(config)    the server's method, from the config of a message
     measure(model, data)         signals that a method needs, from the received model
     census(data, labels, groups) counts of a client's rows, for methods that need them
-    row_weights(told, data)      weights of rows, from reweighing and from the server
+    row_weights(now, data)       weights of rows, from reweighing and from the server
     train(model, data, work)     local training with the method's own loss, in place
     reply(message, model, said)  the trained model and the metrics
     app(make_model, source)      all of it, as told by the server's method
 
-A client that has its own training loop needs only the first and the last line of its own code to
-change.
+A client that has its own training loop needs only `measure` and `reply`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,13 @@ from torch import nn
 
 from evenly.flower import wire
 from evenly.flower.clients import client
-from evenly.flower.clients.client import RoundConfig, census_reply, client_app, told, weighted_rows
+from evenly.flower.clients.client import (
+    RoundConfig,
+    census_reply,
+    client_app,
+    read_config,
+    weighted_rows,
+)
 from evenly.flower.clients.rows import (
     LOOKS,
     NO_ROWS,
@@ -49,9 +55,9 @@ from evenly.flower.clients.rows import (
 from evenly.flower.clients.torch_popup import (
     first_places,
     freeze,
+    most_certain_model,
     search_places,
     subnetwork,
-    surest,
 )
 from evenly.flower.clients.torch_training import (
     CHUNK,
@@ -82,11 +88,14 @@ __all__ = [
     "first_places",
     "load",
     "measure",
+    "read_config",
     "reply",
     "row_weights",
     "told",
     "train",
 ]
+
+told = read_config  # the former name, for clients that use it
 
 
 def load(model: nn.Module, received: ArrayRecord) -> None:
@@ -108,10 +117,10 @@ def measure(
 ) -> Metrics:  # fmt: skip
     """Metrics of the received model that a method needs; call it before training.
 
-    `needs` are those of the method, `told(config).algorithm.needs`; all but the loss are about
-    groups of people, so `data` then have a third part, the number of each row's group, and `labels`
-    and `groups` say how many there are in the whole federation. `valid` are rows that the client
-    does not train on, for methods that ask what the model makes of those.
+    `needs` are those of the method, `read_config(config).algorithm.needs`; all but the loss are
+    about groups of people, so `data` then have a third part, the number of each row's group, and
+    `labels` and `groups` say how many there are in the whole federation. `valid` are rows that the
+    client does not train on, for methods that ask what the model makes of those.
     """
     needs = frozenset(needs)
     require(
@@ -321,11 +330,11 @@ class TorchEngine:
             ]
         return np.concatenate(parts)
 
-    def surest(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
+    def most_certain_model(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
         network, rule = now.algorithm.network, now.algorithm.rule
         assert isinstance(network, Frozen)
         module = freeze(self._make(), network, now.model_seed)
-        return surest(module, network, models, client.train, rule.inference)
+        return most_certain_model(module, network, models, client.train, rule.inference)
 
     def train(
         self, now: RoundConfig, client: ClientData, received: State, memory: State

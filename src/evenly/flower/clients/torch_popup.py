@@ -194,11 +194,11 @@ def _fan_in(weight: Tensor) -> int:
     return weight.numel() // weight.shape[0]
 
 
-def surest(
+def most_certain_model(
     model: nn.Module, network: Frozen, offered: Sequence[Places], rows: ClientRows, inference: str
 ) -> int:
-    """Model whose larger share makes a mixture of all models most certain on the first rows
-    ("one-shot" and "binary" of E2FL).
+    """Number of the model whose larger share makes a mixture of all models most certain on the
+    first rows ("one-shot" and "binary" of E2FL).
     """
     x = batch_of(ClientRows(*(part[:MOST_ROWS] for part in rows)), device_of(model)).x
     kept = [subnetwork(model, network, places) for places in offered]

@@ -1,5 +1,6 @@
-"""Local training in PyTorch: batches, losses, optimisers, edge-popup, and the engine that runs them
-for a client.
+"""Local training in PyTorch: batches, losses, optimisers and the steps of a client.
+
+Training by edge-popup is in `torch_popup`, and the engine that runs both for a client in `torch`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

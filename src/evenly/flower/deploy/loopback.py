@@ -227,7 +227,7 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def unhurried() -> Iterator[None]:
+def signals_ignored() -> Iterator[None]:
     """Ignore all signals but SIGKILL."""
     with _signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), signal.SIG_IGN):
         yield
@@ -324,7 +324,7 @@ class Loopback:
         """Stop all processes, SuperNodes first. Ctrl-C is ignored meanwhile, because it would leave
         processes behind.
         """
-        with unhurried():
+        with signals_ignored():
             stop(reversed(self._processes))
             self._processes, self.nodes = [], {}
 

@@ -11,7 +11,7 @@ import altair as alt
 import numpy as np
 
 from evenly.experiment.comparison import Comparison, Run
-from evenly.metrics import dual_weights, generalised_mean, seated
+from evenly.metrics import dual_weights, generalised_mean, slots_of_evaluated
 from evenly.report.charts.convergence import rounds_axis, thin
 from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
 from evenly.report.values import NAMED, Influence, influence, training_rows
@@ -66,7 +66,7 @@ def weight_history(
 
 
 def _shares(run: Run, band: np.ndarray, bands: int, edges: np.ndarray) -> np.ndarray:
-    cohort, weights = seated(run.trace)
+    cohort, weights = slots_of_evaluated(run.trace)
     part = np.repeat(
         np.searchsorted(edges, np.arange(len(cohort)), side="right") - 1, cohort.shape[1]
     )

@@ -140,7 +140,7 @@ class ReleaseCount:
             os.close(folder)
 
 
-def counted(
+def open_release_count(
     setting: DeploymentSetting, folder: Path | None, rounds: int, *, done: int
 ) -> ReleaseCount | None:
     """The count of a deployment's releases, of which `done` rounds are stored; None without privacy

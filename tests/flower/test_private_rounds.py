@@ -12,7 +12,7 @@ import pytest
 from flwr.app import Context, Message
 
 from evenly.experiment.reopen import open_results
-from evenly.flower import Caps, aggregation, first_arrays, releases, strategy, wire
+from evenly.flower import Caps, aggregation, first_arrays, private_rounds, strategy, wire
 from evenly.flower.clients.jax import app
 from evenly.privacy import Privacy
 from evenly.privacy.claims import refuse
@@ -134,22 +134,24 @@ def test_updates_that_the_account_does_not_count_are_refused(field: str):
 
 def test_a_release_is_counted_before_it_is_made_and_has_noise_of_its_own(tmp_path: Path):
     made, census = algorithm_of(f"q-fedavg+full+{NOISED}"), small(CLIENTS).census()
-    state = releases.first_gate(made, census, ())
-    counted = releases.ReleaseCount(made, census, tmp_path, 2)
+    state = private_rounds.first_gate(made, census, ())
+    counted = private_rounds.ReleaseCount(made, census, tmp_path, 2)
     one = counted.guard(state)
     assert count(tmp_path)["used"] == 1
-    other = releases.ReleaseCount(made, census, tmp_path, 2).guard(state)  # a server started again
+    other = private_rounds.ReleaseCount(made, census, tmp_path, 2).guard(
+        state
+    )  # a server started again
     assert count(tmp_path)["used"] == 2
     keys = [np.asarray(jax.random.key_data(guard.key)) for guard in (one, other)]
     assert (keys[0] != keys[1]).any()
     assert float(one.gate.noise) == 0.7
     with pytest.raises(ValueError, match="would break the promise"):
-        releases.ReleaseCount(made, census, tmp_path, 5).guard(state)
+        private_rounds.ReleaseCount(made, census, tmp_path, 5).guard(state)
     with pytest.raises(ValueError, match="among 4 clients, and 5 are registered"):
-        releases.ReleaseCount(made, small(5).census(), tmp_path, 2)
-    seeds = {releases.cohort_seeds(made, SEEDS).cohort for _ in range(5)}
+        private_rounds.ReleaseCount(made, small(5).census(), tmp_path, 2)
+    seeds = {private_rounds.cohort_seeds(made, SEEDS).cohort for _ in range(5)}
     assert len(seeds) == 5
-    assert releases.cohort_seeds(algorithm_of("q-fedavg+full"), SEEDS) == SEEDS
+    assert private_rounds.cohort_seeds(algorithm_of("q-fedavg+full"), SEEDS) == SEEDS
 
 
 def test_noise_of_a_round_is_that_of_the_gate(tmp_path: Path):
@@ -158,8 +160,8 @@ def test_noise_of_a_round_is_that_of_the_gate(tmp_path: Path):
     made, census = algorithm_of(text), small(CLIENTS).census()
     model = [np.zeros((200, 100), np.float32)]
     state = aggregation.first_state(made, model, census)
-    state = state._replace(gate=releases.first_gate(made, census, state.public))
-    guard = releases.ReleaseCount(made, census, tmp_path, 1).guard(state.gate)
+    state = state._replace(gate=private_rounds.first_gate(made, census, state.public))
+    guard = private_rounds.ReleaseCount(made, census, tmp_path, 1).guard(state.gate)
     signals = aggregation.Signals(
         client=np.arange(CLIENTS), returned=np.ones(CLIENTS, bool), examples=census.examples
     )
