@@ -479,7 +479,7 @@ def test_exponents_of_thousands_are_finite_in_single_precision(name: str):
                 square_norm=jnp.asarray((vectors**2).sum(1), kind),
             )
             census = Census(np.arange(1, 5), np.ones((4, 2, 2), int))
-            one = play(rule, start(rule, census), signals, jnp.asarray(vectors, kind))
+            one = _played(rule, start(rule, census), signals, jnp.asarray(vectors, kind))
             found[wide] = one.summed.coefficients, one.change
             assert one.change.dtype == kind
     for narrow, wide in zip(found[False], found[True], strict=True):

@@ -288,9 +288,13 @@ def _factors(weighed: Weighed, returned: Array) -> Array:
     """weight * exp(exponent), with exponents shifted so that the largest is 0."""
     if weighed.exponent is None:
         return weighed.weight
-    top = jnp.max(jnp.where(returned, weighed.exponent, -jnp.inf), initial=-jnp.inf)
+    exponent = weighed.exponent
+    top = jnp.max(jnp.where(returned, exponent, -jnp.inf), initial=-jnp.inf)
     shift = jnp.where(returned.any(), top, 0.0)
-    factor = jnp.exp(jnp.where(returned, weighed.exponent - shift, 0.0))
+    # compiled, the difference of the largest exponent to itself need not be 0: XLA may round the
+    # product that it is made of only once, together with the subtraction
+    least = jnp.minimum(jnp.where(returned, exponent - shift, 0.0), 0.0)
+    factor = jnp.where(exponent == shift, 1.0, jnp.exp(least))
     return weighed.weight * _fit(factor, weighed.weight)
 
 
