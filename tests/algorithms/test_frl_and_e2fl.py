@@ -43,9 +43,11 @@ def frozen(seeds: Seeds, text: str = "frl") -> Supernetwork:
     return task
 
 
-def network(task: Supernetwork) -> rank_run.Network:
+def network(task: Supernetwork, **schedule: Any) -> rank_run.Network:
     scores = np.sort(np.asarray(task.scores_at(jnp.arange(15.0).reshape(5, 3))).ravel())
-    return rank_run.Network(task.weights, scores, rate=0.3, momentum=0.9, decay=1e-4, k=0.5)
+    return rank_run.Network(
+        task.weights, scores, rate=0.3, momentum=0.9, decay=1e-4, k=0.5, **schedule
+    )
 
 
 def first_ranking(task: Supernetwork, seeds: Seeds) -> np.ndarray:
@@ -69,6 +71,28 @@ def test_frl_is_the_oracles(tiny: Federation, seed: int, dropout: float):
     np.testing.assert_array_equal(
         trace.weights, [[float(v.returned) for v in seats] for seats in rounds]
     )
+
+
+@pytest.mark.parametrize(
+    "settings, schedule",
+    [
+        ("round_decay=0.7", {"round_decay": 0.7}),
+        ("cosine=true", {"cosine_epochs": 3}),
+        ("round_decay=0.7, cosine=true", {"round_decay": 0.7, "cosine_epochs": 3}),
+    ],
+)
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_the_rate_falls_from_round_to_round_and_from_epoch_to_epoch(
+    tiny: Federation, settings: str, schedule: dict[str, Any], lanes: int
+):
+    seeds, text = Seeds.all(4), f"frl(epochs=3, {settings})" + UNIFORM
+    task = frozen(seeds, text)
+    rounds = visits(tiny, made(text), ROUNDS, seeds, 0.0)
+    expected = rank_run.frl(network(task, **schedule), first_ranking(task, seeds), rounds)
+    constant = rank_run.frl(network(task), first_ranking(task, seeds), rounds)
+    assert expected.tolist() != constant.tolist(), "the schedule matters here"
+    trace = ran(tiny, text, seeds=seeds, lanes=lanes)
+    assert rankings(trace)[0].tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("absent_vote", [False, True])

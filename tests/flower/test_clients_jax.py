@@ -82,7 +82,7 @@ def test_a_server_that_sends_other_row_weights_reads_the_mean_of_a_cell(
 
 def test_places_are_sent_as_whole_numbers_and_elect_the_simulators_model(tiny: Federation) -> None:
     network = MLP(features=tiny.x.shape[1], classes=3, hidden=(6,), bias=False)
-    notation = "frl(batch_size=5)+full"
+    notation = "frl(batch_size=5, round_decay=0.6, cosine=true)+full"
     (trace,) = simulate(network, tiny, [algorithm(notation)], 2)
     ranking = Room(app(tiny, network), tiny.clients)
     same(plain_rounds(notation, ranking, tiny, network, 2), trace.model)

@@ -71,6 +71,7 @@ def test_three_rounds_are_the_simulators(
         "fedfb(batch_size=5)",
         "q-fedsgd(q=1)",
         "fedavg(batch_size=5, max_steps=4)+local-momentum",
+        "fedavg(batch_size=5)+local-momentum(momentum=0.5, weight_decay=0.3)",
         "fedavg+local-adam",
     ],
 )

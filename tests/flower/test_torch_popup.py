@@ -139,6 +139,21 @@ def test_places_are_those_of_scores_after_steps_with_momentum_and_decay(
     np.testing.assert_array_equal(found, scores.ravel().argsort().argsort().reshape(4, 6))
 
 
+def test_the_rate_falls_with_the_round_and_from_epoch_to_epoch():
+    model, places = freeze(linear(6, 4), Frozen(), 3), first_places(linear(6, 4), 1)
+    epoch, weights = [batch(3, 0), batch(2, 1)], weights_of(model)
+    scores = (4 * places["weight"] + 1 - 48) / np.sqrt(6) / 48
+    for factor, one in zip([1.0, 1.0, 0.5, 0.5], 2 * epoch, strict=True):
+        scores = scores - 0.3 * 0.6**2 * factor * slopes(one, weights)
+    work = EdgePopup(
+        learning_rate=0.3, momentum=0.0, weight_decay=0.0, round_decay=0.6, cosine=True, epochs=2
+    )
+    found = search_places(
+        model, Frozen(), places, 2 * epoch, work=work, losses=loss, number=2, rows=5
+    )["weight"]
+    np.testing.assert_array_equal(found, scores.ravel().argsort().argsort().reshape(4, 6))
+
+
 def test_training_that_broke_is_nan_everywhere():
     model = freeze(linear(6, 4), Frozen(), 3)
     work = EdgePopup(learning_rate=1e38, momentum=0.9)

@@ -8,19 +8,31 @@ from tests.oracles import ranking as r
 
 
 class Network:
-    """Frozen weights [inputs, classes], the sorted first scores, and how a client searches."""
+    """Frozen weights [inputs, classes], the sorted first scores, and how a client searches.
 
-    def __init__(self, theta, sorted_scores, *, rate, momentum, decay, k):
+    As FRL's code has it, the rate falls by `round_decay` from round to round, and along a cosine
+    over the local epochs where `cosine_epochs` says how many there are.
+    """
+
+    def __init__(
+        self, theta, sorted_scores, *, rate, momentum, decay, k, round_decay=1.0, cosine_epochs=0
+    ):
         self.theta, self.sorted_scores = (
             np.asarray(theta, np.float64),
             np.asarray(sorted_scores, np.float64),
         )
-        self.search = {"rate": rate, "momentum": momentum, "decay": decay, "k": k}
+        self.search = {"momentum": momentum, "decay": decay, "k": k}
+        self.rate, self.round_decay, self.cosine_epochs = rate, round_decay, cosine_epochs
 
-    def ranking_of(self, received, batches):
+    def ranking_of(self, received, batches, t=0):
         """Lines 9 to 11: reorder the scores, search, send the new ranking."""
         scores = r.reorder(self.sorted_scores, received).reshape(self.theta.shape)
-        return r.argsort(r.edge_popup(self.theta, scores, batches, **self.search).ravel())
+        rates = np.full(len(batches), self.rate * self.round_decay**t)
+        if epochs := self.cosine_epochs:
+            epoch = np.repeat(np.arange(epochs), len(batches) // epochs)
+            rates = rates * (1 + np.cos(np.pi * epoch / epochs)) / 2
+        found = r.edge_popup(self.theta, scores, batches, rate=rates, **self.search)
+        return r.argsort(found.ravel())
 
     def mask(self, ranking):
         return r.mask(r.argsort(ranking).astype(float), self.search["k"]).reshape(self.theta.shape)
@@ -38,8 +50,8 @@ def frl(network, first, rounds):
     round.
     """
     ranking = first
-    for seats in rounds:
-        sent = [network.ranking_of(ranking, v.batches) for v in seats if v.returned]
+    for t, seats in enumerate(rounds):
+        sent = [network.ranking_of(ranking, v.batches, t) for v in seats if v.returned]
         ranking = r.vote(sent) if sent else ranking
     return ranking
 

@@ -49,16 +49,19 @@ def softmax(z):
 
 
 def edge_popup(theta, scores, batches, *, rate, momentum, decay, k, kind="raw"):
-    """Edge-popup on a linear softmax: scores after one step for each batch (x, y)."""
+    """Edge-popup on a linear softmax: scores after one step for each batch (x, y), at one rate or
+    at a rate for each step.
+    """
     s, v = scores.copy(), np.zeros_like(scores)
-    for x, y in batches:
+    rates = np.broadcast_to(rate, len(batches))
+    for (x, y), step_rate in zip(batches, rates, strict=True):
         kept = mask(s.ravel() if kind == "raw" else np.abs(s).ravel(), k).reshape(s.shape)
         error = softmax(x @ (theta * kept))
         error[np.arange(len(y)), y] -= 1
         g = x.T @ error / len(y) * theta
         g = g if kind == "raw" else g * np.sign(s)
         v = momentum * v + g + decay * s
-        s = s - rate * v
+        s = s - step_rate * v
     return s
 
 

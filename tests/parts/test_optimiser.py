@@ -13,7 +13,7 @@ ONE = jnp.ones(1)
 @pytest.mark.parametrize(
     "kind, settings",
     [
-        ("momentum", {"momentum": 0.9}),
+        ("momentum", {"momentum": 0.9, "weight_decay": 0.0}),
         ("adam", {"b1": 0.9, "b2": 0.99, "eps": 1e-3}),
         ("fedadam", {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3}),
         ("fedadagrad", {"beta1": 0.0, "tau": 1e-3}),
@@ -27,6 +27,17 @@ def test_an_optimiser_without_settings_has_the_documented_ones(
         own.update({"a": 2.0 * ONE}, own.init({"a": ONE}), {"a": ONE}) for own in (bare, named)
     )
     assert float(one["a"][0]) == float(other["a"][0]) < 1
+
+
+def test_weight_decay_is_added_to_the_gradient_before_the_momentum():
+    own = Optimiser(learning_rate=0.5, kind="momentum", options={"weight_decay": 0.1})
+    model, velocity = 2.0, 0.0
+    params, state = jnp.asarray([model]), own.init(jnp.asarray([model]))
+    for gradient in (1.0, -3.0, 0.5):
+        velocity = 0.9 * velocity + gradient + 0.1 * model
+        model -= 0.5 * velocity
+        params, state = own.update(jnp.asarray([gradient]), state, params)
+        assert float(params[0]) == pytest.approx(model, rel=1e-6)
 
 
 def test_optimisers_of_reddi_et_al_are_for_servers_only():

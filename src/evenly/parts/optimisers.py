@@ -95,13 +95,27 @@ class OptimiserEntry(NamedTuple):
     server_only: bool = False
 
 
+def momentum_sgd(
+    learning_rate: Any, *, momentum: Any, weight_decay: Any = 0.0
+) -> optax.GradientTransformation:
+    """optax's SGD with momentum, to whose gradient `weight_decay` times the model is added, as
+    PyTorch does.
+    """
+    sgd = optax.sgd(learning_rate, momentum)
+    if isinstance(weight_decay, float) and weight_decay == 0:  # a model without it is not read
+        return sgd
+    return optax.chain(optax.add_decayed_weights(weight_decay), sgd)
+
+
 # Settings of the adaptive ones are those of Reddi et al., whose tau (optax: eps) is much larger
 # than Adam's usual one.
 FEDOPT = {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3}
 OPTIMISERS: dict[str, OptimiserEntry] = {
     "sgd": OptimiserEntry(optax.sgd, {}, "the change times the learning rate"),
     "momentum": OptimiserEntry(
-        optax.sgd, {"momentum": 0.9}, "optax's SGD with momentum; at the server, FedAvgM"
+        momentum_sgd,
+        {"momentum": 0.9, "weight_decay": 0.0},
+        "optax's SGD with momentum; at the server, FedAvgM",
     ),
     "adam": OptimiserEntry(
         optax.adam, {"b1": 0.9, "b2": 0.99, "eps": 1e-3}, "optax's Adam, with bias correction"

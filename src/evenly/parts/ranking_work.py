@@ -19,7 +19,7 @@ from evenly.parts.ranking import (
 )
 from evenly.parts.work import batch_loss
 from evenly.records import leaf, record, static
-from evenly.types import Array, Server, Task, Tree
+from evenly.types import Array, Server, Task, Tree, Work
 
 # Edge-popup: a client looks for the edges of a frozen network that serve its own data, and sends
 # their order.
@@ -28,6 +28,10 @@ from evenly.types import Array, Server, Task, Tree
 # the received order, then moved by SGD: the forward pass uses only the edges whose scores are
 # highest, the backward pass lets all scores through (straight-through): dL/ds = dL/dw * frozen
 # weight, for every edge, kept or not. At the end the client ranks its edges by score.
+#
+# FRL's public code also lowers the learning rate, by a factor from one round to the next
+# (`round_decay`) and along a cosine from one local epoch to the next (`cosine`). E2FL's text has
+# neither, so that both are off unless they are set.
 #
 # Inside a step, edges whose scores equal the lowest kept one exactly are all kept; orders that are
 # sent, and the models made of them, keep exactly the share k.
@@ -38,6 +42,7 @@ class Searching(NamedTuple):
 
     scores: Tree
     velocity: Tree
+    steps: Array | None = None  # steps so far, where the learning rate depends on the epoch
 
 
 @record
@@ -57,6 +62,19 @@ class EdgePopup:
         doc="momentum of local training, reset in every round",
     )
     weight_decay: float = leaf(default=1e-4, least=0, doc="weight decay of the scores")
+    round_decay: float = static(
+        default=1.0,
+        above=0,
+        most=1,
+        doc="factor of the learning rate from one round to the next; FRL's code has 0.999",
+    )
+    cosine: bool = static(
+        default=False,
+        doc=(
+            "whether the learning rate falls along a cosine from one local epoch to the next, as in"
+            " FRL's code"
+        ),
+    )
     epochs: int = static(default=2, least=1, doc="local epochs per round")
     batch_size: int = static(
         default=8,
@@ -73,7 +91,15 @@ class EdgePopup:
 
     def start(self, task: Task, received: Tree, memory: Tree) -> Searching:
         scores = frozen(task).scores_at(received)
-        return Searching(scores, trees.zeros_like(scores))
+        steps = jnp.int32(0) if is_scheduled(self) else None
+        return Searching(scores, trees.zeros_like(scores), steps)
+
+    def rate_factor(self, number: Any, epoch: Any) -> Any:
+        """What the learning rate is multiplied by in a round and one of its local epochs, both
+        numbered from 0.
+        """
+        within = (1 + jnp.cos(jnp.pi * epoch / self.epochs)) / 2 if self.cosine else 1.0
+        return self.round_decay**number * within
 
     def step(
         self, task: Task, received: Tree, local: Searching, batch: Shard, key: Any = None
@@ -85,8 +111,13 @@ class EdgePopup:
             gradient,
             local.scores,
         )
+        rate, steps = self.learning_rate, local.steps
+        if steps is not None:
+            number, rows = batch.visit
+            rate *= self.rate_factor(number, steps // jnp.ceil(rows / self.batch_size))
+            steps += 1
         return Searching(
-            jax.tree.map(lambda s, v: s - self.learning_rate * v, local.scores, velocity), velocity
+            jax.tree.map(lambda s, v: s - rate * v, local.scores, velocity), velocity, steps
         )
 
     def finish(self, task: Task, received: Tree, local: Searching) -> tuple[Ballot, Tree]:
@@ -101,6 +132,11 @@ class EdgePopup:
 
     def deploy(self, model: Tree, memory: Tree) -> Tree:
         return model
+
+
+def is_scheduled(work: Work) -> bool:
+    """Whether the learning rate depends on the round or on the local epoch."""
+    return isinstance(work, EdgePopup) and (work.cosine or work.round_decay != 1)
 
 
 def score_gradient(task: Supernetwork, scores: Tree, batch: Shard, key: Any = None) -> Tree:

@@ -14,6 +14,7 @@ from evenly import trees
 from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
 from evenly.models.task import uses_keys
+from evenly.parts.ranking_work import is_scheduled
 from evenly.parts.row_privacy import PrivateTraining
 from evenly.randomness import next_key, visit_key
 from evenly.simulate.layout import (
@@ -139,8 +140,9 @@ class Cohort(NamedTuple):
         """
         batch, parts = shard(self.inputs.data, rows), self.inputs.parts
         if isinstance(parts.work, PrivateTraining):
-            size = self.inputs.data.examples[self.block.position[self.t, k]]
-            batch = batch._replace(expected=parts.work.rate * size)
+            batch = batch._replace(expected=parts.work.rate * self._examples(k))
+        if is_scheduled(parts.work):
+            batch = batch._replace(visit=(self.block.start + self.t, self._examples(k)))
         before, key = local
         key, now = (None, None) if key is None else next_key(key)
 
@@ -157,6 +159,10 @@ class Cohort(NamedTuple):
             self.model_of(k),
             before,
         ), key
+
+    def _examples(self, k: Array) -> Array:
+        """Number of training rows of slot k's client."""
+        return self.inputs.data.examples[self.block.position[self.t, k]]
 
     def finish(
         self, local: tuple[Tree, Array | None], memory: Tree, k: Array

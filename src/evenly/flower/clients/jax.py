@@ -31,6 +31,7 @@ from evenly.flower.clients.rows import (
 from evenly.models.task import Probabilistic, skeleton, uses_keys
 from evenly.parts.client_groups import chooser
 from evenly.parts.ranking import DIGIT, Ballot, Supernetwork
+from evenly.parts.ranking_work import is_scheduled
 from evenly.parts.row_privacy import PrivateTraining
 from evenly.randomness import key_data, next_key, visit_key
 from evenly.simulate.checkpoints import task_text
@@ -118,6 +119,8 @@ class JaxEngine:
             batch = shard(rows, numbers)
             if private:
                 batch = batch._replace(expected=np.float32(work.rate * rows.size))
+            if is_scheduled(work):
+                batch = batch._replace(visit=np.float32([now.server_round - 1, rows.size]))
             local = _step(work, task, received, local, (batch, step_key))
         vector, new = _finish(work, task, received, local)
         if isinstance(vector, Ballot):

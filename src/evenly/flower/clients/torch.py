@@ -349,7 +349,16 @@ class TorchEngine:
             module = freeze(self._make(), network, now.model_seed)
             batches = training_batches(rows, work.epochs, numbers, device_of(module))
             return (
-                search_places(module, network, received, batches, work=work, losses=self._losses),
+                search_places(
+                    module,
+                    network,
+                    received,
+                    batches,
+                    work=work,
+                    losses=self._losses,
+                    number=now.server_round - 1,
+                    rows=rows.size,
+                ),
                 memory,
             )
         if isinstance(work, PersonalTraining):

@@ -112,15 +112,23 @@ def search_places(
     *,
     work: EdgePopup,
     losses: Losses,
+    number: int = 0,
+    rows: int = 1,
 ) -> dict[str, np.ndarray]:
-    """Places of edges after training; NaN if training diverged."""
+    """Places of edges after training; NaN if training diverged.
+
+    The number of the round, from 0, and of the client's training rows matter only where the
+    learning rate depends on the round or on the local epoch.
+    """
     frozen = {name: weight.detach() for name, weight in model.named_parameters()}
     scores = {
         name: _scores(tensor(np.asarray(received[name]), w.device), network)
         for name, w in frozen.items()
     }
-    velocity = {name: torch.zeros_like(score) for name, score in scores.items()}
+    velocity, seen = {name: torch.zeros_like(score) for name, score in scores.items()}, 0
     for batch in batches:
+        rate = float(work.learning_rate * work.rate_factor(number, seen // rows))
+        seen += len(batch.y)
         for name, gradient in _gradients(
             model, network, frozen, scores, batch=batch, losses=losses
         ).items():
@@ -129,7 +137,7 @@ def search_places(
                 + gradient
                 + float(work.weight_decay) * scores[name]
             )
-            scores[name] = scores[name] - float(work.learning_rate) * velocity[name]
+            scores[name] = scores[name] - rate * velocity[name]
     broken = not all(bool(score.isfinite().all()) for score in scores.values())
     ranked = {
         name: score.abs() if network.scores == "abs" else score for name, score in scores.items()

@@ -262,7 +262,10 @@ def optimiser_of(work: LocalTraining) -> MakeOptimiser:
     options = {**(OPTIMISERS[kind].settings if isinstance(kind, str) else {}), **work.options}
     if kind in ("sgd", "momentum"):
         return lambda parameters, rate: torch.optim.SGD(
-            parameters, rate, momentum=float(options.get("momentum", 0.0))
+            parameters,
+            rate,
+            momentum=float(options.get("momentum", 0.0)),
+            weight_decay=float(options.get("weight_decay", 0.0)),
         )
     if kind == "adam":
         betas = float(options["b1"]), float(options["b2"])
