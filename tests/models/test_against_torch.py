@@ -9,7 +9,7 @@ import pytest
 
 from evenly.models import LeNet, ResNet
 from evenly.models.layers import Layer, group_norm
-from evenly.models.networks import lstm, lstm_layer
+from evenly.models.lstm import lstm, lstm_layer
 from evenly.parts.work import batch_loss
 from tests.models.networks import shard
 
@@ -110,14 +110,30 @@ def test_an_lstm_layer_and_its_gradient():
     with torch.no_grad():
         for ours, theirs in pairs.items():
             getattr(model, theirs).copy_(tensor(np.asarray(layer[ours]).T))
-    out, _ = model(tensor(x))
+    seen = tensor(x).requires_grad_()
+    out, _ = model(seen)
     (out * tensor(pull)).sum().backward()
     np.testing.assert_allclose(lstm(jnp.asarray(x), layer), out.detach(), **CLOSE)
-    gradient = jax.jit(jax.grad(lambda layer: (lstm(jnp.asarray(x), layer) * pull).sum()))(layer)
+    slopes = jax.jit(jax.grad(lambda layer, x: (lstm(x, layer) * pull).sum(), (0, 1)))
+    gradient, by_input = slopes(layer, jnp.asarray(x))
     for ours, theirs in pairs.items():
         np.testing.assert_allclose(
             np.asarray(gradient[ours]).T, getattr(model, theirs).grad, **CLOSE
         )
+    np.testing.assert_allclose(by_input, seen.grad, **CLOSE)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_runs_side_by_side_have_the_gradients_of_each_alone(length: int):
+    layers = [lstm_layer(jax.random.key(k), 3, 5) for k in range(2)]
+    x, pull = (jnp.asarray(drawn(k, length, 4, size)) for k, size in ((0, 3), (1, 5)))
+    slopes = jax.grad(lambda layer: (lstm(x, layer) * pull).sum())
+    together = jax.vmap(slopes)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers))
+    for k, layer in enumerate(layers):
+        for name, alone in slopes(layer).items():
+            np.testing.assert_allclose(together[name][k], alone, **CLOSE)
+    # a layer without recurrence in its only step has no gradient of the recurrent weights
+    assert bool((together["recurrent_w"] == 0).all()) == (length == 1)
 
 
 @pytest.mark.parametrize("groups", [2, 3])

@@ -8,7 +8,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from evenly.models.layers import (
     PIXELS,
@@ -22,6 +21,7 @@ from evenly.models.layers import (
     uniform_layer,
 )
 from evenly.models.linear import Classifier, check_sizes, flat
+from evenly.models.lstm import lstm, lstm_layer
 from evenly.records import record, require, static
 from evenly.types import Key, Tree
 
@@ -354,42 +354,6 @@ class CharLSTM(Classifier):
             return dense(h[-1], params["dense"], last=True)
 
         return in_chunks(network, x.astype(jnp.int32))
-
-
-def lstm_layer(key: Key, inputs: int, hidden: int) -> Tree:
-    """Weights of one layer, uniform within 1 / sqrt(hidden)."""
-    shapes = {
-        "w": (inputs, 4 * hidden),
-        "b": (4 * hidden,),
-        "recurrent_w": (hidden, 4 * hidden),
-        "recurrent_b": (4 * hidden,),
-    }
-    bound, keys = hidden**-0.5, jax.random.split(key, len(shapes))
-    return {
-        name: jax.random.uniform(k, shape, minval=-bound, maxval=bound)
-        for k, (name, shape) in zip(keys, shapes.items(), strict=True)
-    }
-
-
-def lstm(x: jax.Array, layer: Tree) -> jax.Array:
-    """All outputs of a layer whose state starts at zero: [length, n, inputs] -> [length, n,
-    hidden]. Gates are in PyTorch's order.
-    """
-    length, n, inputs = x.shape
-    # of all steps in one product
-    entering = x.reshape(-1, inputs) @ layer["w"] + layer["b"] + layer["recurrent_b"]
-
-    def step(
-        state: tuple[jax.Array, jax.Array], now: jax.Array
-    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        output, cell = state
-        take, keep, new, show = jnp.split(now + output @ layer["recurrent_w"], 4, axis=-1)
-        cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(take) * jnp.tanh(new)
-        output = jax.nn.sigmoid(show) * jnp.tanh(cell)
-        return (output, cell), output
-
-    nothing = jnp.zeros((n, layer["recurrent_w"].shape[0]))
-    return lax.scan(step, (nothing, nothing), entering.reshape(length, n, -1))[1]
 
 
 # A user's own model as a Task: an (initialise, apply) pair, or an equinox module.
