@@ -1,13 +1,15 @@
-"""What one GPU does: a whole study, 720 trainings of one partition of it, and rounds of 25 LeNet
-clients side by side.
+"""What one GPU does: a whole study, 720 trainings of one partition of it, rounds of 25 LeNet
+clients side by side, and three networks beside PyTorch.
 
     python benchmarks/thesis.py --write-plan plan.json        where everything is installed
     # on the machine with the GPU:
     python benchmarks/gpu.py plan.json [--only study,cell,rotate,same,same-rotate] [--json FILE]
+    python benchmarks/gpu.py --only resnet,lstm,pfl [--json FILE]                  needs no plan
+    python benchmarks/gpu.py --only resnet,lstm,pfl --quick          on a CPU, to see that it works
 
-The machine with the GPU needs only evenly's core packages; data are read from EVENLY_DATA (Adult
-and MNIST). Every part is a process of its own, so that its peak of memory is its own and it starts
-without compiled programs:
+The machine with the GPU needs only evenly's core packages, and PyTorch if it is to be timed, too;
+data are read from EVENLY_DATA (Adult, MNIST and CIFAR-10). Every part is a process of its own, so
+that its peak of memory is its own and it starts without compiled programs:
 
 - `study`: all 3,600 trainings of thesis/adult-dirichlet with a results folder, from the start of
   the process to its end.
@@ -19,6 +21,10 @@ without compiled programs:
   seeds.
 - `same-rotate`: those of FedAvg on FairMNISTRotate, after 10 rounds, for three seeds: how far apart
   the two devices are beside how far apart seeds are.
+- `resnet`: milliseconds of a client's step of ResNet-18 in bfloat16 (ten clients, batch 64), and
+  the share of PyTorch's time.
+- `lstm`: milliseconds of a step of ten clients with two LSTM layers of 256, and the share.
+- `pfl`: seconds of 1,500 rounds of pfl's own workload with evaluations, and the share.
 """
 
 import argparse
@@ -35,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import machine
+import networks
 import numpy as np
 
 PARTITION, REPEATS = "0.5", 5
@@ -44,7 +51,12 @@ ROUNDS = 20  # of `same`
 # of `same-rotate`: rounds, seeds, and clients that are evaluated; a CPU takes minutes for them
 ROTATED, SEEDS, WATCHED = 10, 3, 50
 # seconds, seconds, ms, points, times a seed's
-TARGETS = {"study": 60.0, "cell": 3.0, "rotate": 10.0, "same": 0.5, "same-rotate": 1.0}
+TARGETS = {
+    "study": 60.0, "cell": 3.0, "rotate": 10.0, "same": 0.5, "same-rotate": 1.0,
+    "resnet": 1.6, "lstm": 3.0, "pfl": 1.0,  # ms, ms, PyTorch's time
+    "resnet-share": 0.25,  # of PyTorch's time
+}  # fmt: skip
+NETWORKS = {"resnet": networks.resnet, "lstm": networks.lstm, "pfl": networks.pfl}
 
 
 def study(plan: Path) -> dict[str, Any]:
@@ -127,6 +139,7 @@ def same_rotate(plan: Path) -> dict[str, Any]:
 PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "study": study, "cell": cell, "rotate": rotate, "same": same, "same-rotate": same_rotate,
 }  # fmt: skip
+WITHOUT_PLAN = {"rotate", "same-rotate", *NETWORKS}
 
 
 def _seconds(work: Callable[[], Any]) -> float:
@@ -135,11 +148,16 @@ def _seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - begun
 
 
-def in_its_own_process(part: str, plan: Path, **environment: str) -> dict[str, Any]:
+def in_its_own_process(
+    part: str, plan: Path | None, *, quick: bool = False, **environment: str
+) -> dict[str, Any]:
     """What a part found, with the seconds and the peaks of memory of its process."""
     begun = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, __file__, str(plan), "--here", part],
+        [
+            sys.executable, __file__, *([] if plan is None else [str(plan)]), "--here", part,
+            *["--quick"] * quick,
+        ],
         env={**os.environ, "EVENLY_COMPILED": "off", **environment}, stdout=subprocess.PIPE,
         text=True, check=True, timeout=900,
     )  # fmt: skip
@@ -149,10 +167,10 @@ def in_its_own_process(part: str, plan: Path, **environment: str) -> dict[str, A
     }
 
 
-def here(part: str, plan: Path) -> dict[str, Any]:
+def here(part: str, plan: Path | None, *, quick: bool) -> dict[str, Any]:
     import jax
 
-    found = PARTS[part](plan)
+    found = NETWORKS[part](quick=quick) if part in NETWORKS else PARTS[part](plan)
     stats = jax.devices()[0].memory_stats() or {}
     return {
         **found, "device": jax.devices()[0].device_kind,
@@ -181,17 +199,23 @@ def judged(found: dict[str, Any]) -> dict[str, Any]:
         figures["same-rotate"] = round(
             found["same-rotate"]["points_apart"] / found["same-rotate"]["seeds_apart"], 3
         )
+    for name in ("resnet", "lstm"):
+        if name in found:
+            figures[name] = found[name]["evenly"]["ms"]
+    for name, own in (("pfl", "pfl"), ("resnet-share", "resnet")):
+        if "share" in found.get(own, {}):  # where PyTorch is installed
+            figures[name] = found[own]["share"]
     return {
         name: {"found": value, "target": TARGETS[name], "reached": value < TARGETS[name]}
         for name, value in figures.items()
     }
 
 
-def measure(parts: list[str], plan: Path) -> dict[str, Any]:
+def measure(parts: list[str], plan: Path | None, *, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in parts:
         print(f"{part} ...", file=sys.stderr, flush=True)
-        found[part] = in_its_own_process(part, plan)
+        found[part] = in_its_own_process(part, plan, quick=quick)
         if part.startswith("same"):
             cpu = in_its_own_process(part, plan, JAX_PLATFORMS="cpu")
             found[part] |= {
@@ -214,38 +238,48 @@ def main() -> None:
     parser.add_argument(
         "plan",
         type=Path,
+        nargs="?",
         help=(
             "the study thesis/adult-dirichlet as a file: python benchmarks/thesis.py --write-plan"
             " FILE"
         ),
     )
+    every = [*PARTS, *NETWORKS]
     parser.add_argument(
         "--only",
         type=lambda text: text.split(","),
-        default=list(PARTS),
-        help=f"parts, of {', '.join(PARTS)}",
+        default=every,
+        help=f"parts, of {', '.join(every)}",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"small networks and few rounds, for {', '.join(NETWORKS)}",
     )
     parser.add_argument("--json", type=Path, help="where to keep the results")
-    parser.add_argument("--here", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--here", choices=every, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if unknown := set(given.only) - set(PARTS):
+    if unknown := set(given.only) - set(every):
         parser.error(
-            f"--only must name parts among {', '.join(PARTS)}, got {', '.join(sorted(unknown))}."
-        )
-    if not given.plan.is_file():
-        parser.error(
-            f"there is no file {given.plan}; write it with: python benchmarks/thesis.py"
-            f" --write-plan {given.plan}"
+            f"--only must name parts among {', '.join(every)}, got {', '.join(sorted(unknown))}."
         )
     if given.here:
-        print(json.dumps(here(given.here, given.plan)))
+        print(json.dumps(here(given.here, given.plan, quick=given.quick)))
         return
+    if given.quick and not set(given.only) <= set(NETWORKS):
+        parser.error(f"--quick is for the parts {', '.join(NETWORKS)}; name them with --only.")
+    if not set(given.only) <= WITHOUT_PLAN and not (given.plan and given.plan.is_file()):
+        parser.error(
+            f"there is no file {given.plan}; write it with: python benchmarks/thesis.py"
+            f" --write-plan {given.plan or 'plan.json'}"
+        )
     found = {
-        "command": f"python benchmarks/gpu.py plan.json --only {','.join(given.only)}",
+        "command": f"python benchmarks/gpu.py {given.plan or ''} --only {','.join(given.only)}"
+        + " --quick" * given.quick,
         "date": datetime.date.today().isoformat(),
         "machine": machine.description(),
         "versions": machine.versions("evenly", "jax", "jaxlib", "numpy"),
-        **measure(given.only, given.plan),
+        **measure(given.only, given.plan, quick=given.quick),
     }
     found["targets"] = judged(found)
     for name, target in found["targets"].items():

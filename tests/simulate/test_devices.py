@@ -15,7 +15,7 @@ import pytest
 
 from evenly.experiment.execute import execute
 from evenly.experiment.plan import Plan
-from evenly.models import MLP, LeNet, Softmax
+from evenly.models import MLP, LeNet, ResNet, Softmax
 from evenly.simulate import simulate
 from evenly.simulate.layout import choose_lanes, group_runs
 from evenly.types import Seeds, Trace
@@ -77,6 +77,14 @@ def test_gpus_are_all_used_unless_the_model_is_small(
     assert choose_lanes(task, run_group, 10, lanes=0, devices=0) == (10, 1)
     assert choose_lanes(LeNet(), run_group, 10, lanes=0, devices=0) == (3, 4)
     assert choose_lanes(LeNet(), run_group, 3, lanes=0, devices=0) == (1, 3)
+
+
+def test_a_resnet_trains_one_client_at_a_time_on_a_gpu(monkeypatch: pytest.MonkeyPatch):
+    """Its convolutions would become one grouped convolution for all lanes."""
+    run_group = group_runs(algorithms("fedavg"))
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert choose_lanes(ResNet(), run_group, 10, lanes=0, devices=1) == (1, 1)
+    assert choose_lanes(LeNet(), run_group, 10, lanes=0, devices=1) == (10, 1)
 
 
 def test_visits_that_must_stay_in_order_stay_on_one_device(
