@@ -27,6 +27,7 @@ from tools import (
     reference,
     results,
 )
+from tools.markdown import folded
 from tools.pictures import themed
 
 ROOT = Path(__file__).parents[1]
@@ -83,10 +84,8 @@ def pages() -> Iterator[tuple[Path, str]]:
         yield path, with_generated(path, catalogue.method_part(method), template(method))
     for path in sorted((DOCS / "results").glob("*.json")):
         stored = json.loads(path.read_text())
-        yield (
-            path.with_suffix(".md"),
-            with_generated(path.with_suffix(".md"), results.page(stored), f"# {stored['title']}\n"),
-        )
+        part, page = folded(results.page(stored)), path.with_suffix(".md")
+        yield page, with_generated(page, part, f"# {stored['title']}\n")
     parts = {
         DOCS / "algorithms" / "index.md": (catalogue.methods_part, "# Methods\n"),
         DOCS / "gallery" / "index.md": (gallery.part, "# Gallery\n"),

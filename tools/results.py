@@ -252,8 +252,8 @@ def page(stored: Stored) -> str:
         return study_page(stored)
     taken = f"Taken {stored['date']} on {stored['device']} with {versions(stored['versions'])}"
     head = (
-        f"{stored['notes']}\n\n    {stored['command']}\n\n{taken}: {stored['rounds']:,} rounds,"
-        f" {stored['seeds']} seeds"
+        f"{_paragraphs(stored['notes'])}\n\n    {stored['command']}\n\n"
+        f"{taken}: {stored['rounds']:,} rounds, {stored['seeds']} seeds"
     )
     if "draws" in stored:
         splits = stored["draws"]["splits"]
@@ -273,6 +273,11 @@ def page(stored: Stored) -> str:
         )
         return f"{head}. {words}\n\n{course_table(stored)}"
     return f"{head}. {SPREADS}\n\n{paper_table(stored)}"
+
+
+def _paragraphs(notes: str) -> str:
+    """Return notes with each paragraph in one line, which is wrapped where it is shown."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in notes.split("\n\n"))
 
 
 def headline() -> str:
@@ -462,7 +467,7 @@ def study_page(stored: Stored) -> str:
     )
     settings = f"{taken}: {stored['rounds']:,} rounds, {stored['seeds']} seeds."
     parts = [
-        stored["notes"],
+        _paragraphs(stored["notes"]),
         f"    {stored['command']}",
         settings,
         PROTOCOLS,
