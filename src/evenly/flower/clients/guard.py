@@ -9,7 +9,7 @@ goes wrong here refuses.
 
 Ready clients also show the guard what a reply does not: the rows that they hold, their weights, and
 how many of them move the model. A client that is written by hand can do the same with
-`inspect_rows`, `inspect_training` and `inspect_losses`.
+`inspect_rows`, `inspect_training`, `inspect_cells`, `inspect_losses` and `inspect_choice`.
 """
 
 import hashlib
