@@ -195,3 +195,15 @@ def test_scores_need_cells_of_every_site():
     found = audit_tables(sites, labels=("0", "1"), attributes=attributes)
     assert "auc" not in found.whole
     assert any("sites sent none" in note for note in found.notes)
+
+
+def test_joined_ranges_do_not_tell_the_lowest_or_the_highest_score():
+    """The lowest and the highest of 60 scores may be anywhere in their ranges: the cells stay."""
+    score = np.sort(np.random.default_rng(3).random(60))
+    label, group = np.ones(60, bool), np.zeros(60, int)
+    cells = score_cells(score, label, group, 5)
+    assert (cells[0, 2], cells[-1, 3]) == (0, BINS - 1)
+    assert (cells[1:, 2] == cells[:-1, 3] + 1).all()
+    for other in (0.0, score[3]):
+        moved = np.concatenate([[other], score[1:-1], [1.0]])
+        np.testing.assert_array_equal(score_cells(moved, label, group, 5), cells)

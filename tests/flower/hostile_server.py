@@ -3,6 +3,7 @@ whether the server knows afterwards what it wanted to know.
 """
 
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,13 +64,15 @@ class Site:
 
     source: Any  # the data, or a function from the context to them
 
-    def __init__(self, source: Any, folder: Path | None, method: str) -> None:
+    def __init__(
+        self, source: Any, folder: Path | None, method: str, also: tuple[str, ...] = ()
+    ) -> None:
         self.source, self.run, self.log = source, 1, None
         self.config: dict[str, Any] = {}
         self.state = RecordDict()
         self._client = app(lambda context: self._data(context), TASK)
         if folder is not None:
-            (folder / "policy.toml").write_text(f'methods = ["{method}"]')
+            (folder / "policy.toml").write_text(f"methods = {json.dumps([method, *also])}")
             self.config, self.log = (
                 {"policy": str(folder / "policy.toml")},
                 folder / "egress.jsonl",
@@ -114,7 +117,9 @@ class Site:
 
 
 def record(model: dict[str, Any]) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.asarray(value)) for name, value in model.items()})
+    return ArrayRecord(
+        {n: own if isinstance(own, Array) else Array(np.asarray(own)) for n, own in model.items()}
+    )
 
 
 def message(kind: str, content: RecordDict) -> Message:
@@ -332,6 +337,7 @@ class Attempt(NamedTuple):
     because: str = ""
     data: ClientData = LARGE
     method: str = AGREED
+    also: tuple[str, ...] = ()  # further methods that it agreed to
 
 
 ATTEMPTS = [
@@ -340,7 +346,7 @@ ATTEMPTS = [
     Attempt(weights_that_nearly_single_out, "row weights", LARGE, "fedfb(batch_size=100)"),
     Attempt(another_method, "not one that it agreed to"),
     Attempt(batches_of_one_row, "not one that it agreed to"),
-    Attempt(steps_of_other_seeds, "'batch-seed' changed", method="fedavg(max_steps=1)"),
+    Attempt(steps_of_other_seeds, "'batch-seed' changed"),
     Attempt(census_of_small_cells, "'cells' has 1 count", SMALL),
     Attempt(test_table_of_small_cells, "'table' has 1 count", SMALL),
     Attempt(training_table_of_small_cells, "'table' has", LARGE, "fairfed"),

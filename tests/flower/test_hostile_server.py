@@ -5,7 +5,11 @@ is in the egress log; without a policy the same attempts succeed.
 from pathlib import Path
 
 import pytest
+from flwr.app import Context, Error, Message, RecordDict
 
+from evenly.flower.clients.egress import EgressEntry, sentences
+from evenly.flower.clients.guard import site_policy
+from tests.flower.hostile_answers import MORE_ATTEMPTS
 from tests.flower.hostile_server import (
     AGREED,
     ATTEMPTS,
@@ -13,17 +17,19 @@ from tests.flower.hostile_server import (
     Attempt,
     Site,
     linear,
+    message,
     training_rows_evaluated,
     validation_rows_evaluated,
 )
 
-NAMES = [f"{one.attack.__name__}-{one.method}" for one in ATTEMPTS]
+EVERY = [*ATTEMPTS, *MORE_ATTEMPTS]
+NAMES = [f"{one.attack.__name__}-{one.method}" for one in EVERY]
 ANSWERED = (training_rows_evaluated, validation_rows_evaluated)  # without those rows
 
 
-@pytest.mark.parametrize("attempt", ATTEMPTS, ids=NAMES)
+@pytest.mark.parametrize("attempt", EVERY, ids=NAMES)
 def test_no_attempt_passes_the_default_policy_and_each_is_logged(attempt: Attempt, tmp_path: Path):
-    site = Site(attempt.data, tmp_path, attempt.method)
+    site = Site(attempt.data, tmp_path, attempt.method, attempt.also)
     assert not attempt.attack(site)
     refused = [one for one in site.entries() if one.decision != "left"]
     if attempt.attack in ANSWERED:
@@ -37,14 +43,35 @@ def test_no_attempt_passes_the_default_policy_and_each_is_logged(attempt: Attemp
         assert "\n" not in site.said
 
 
-@pytest.mark.parametrize("attempt", ATTEMPTS, ids=NAMES)
+@pytest.mark.parametrize("attempt", EVERY, ids=NAMES)
 def test_without_a_policy_every_attempt_succeeds(attempt: Attempt):
     site = Site(attempt.data, None, attempt.method)
     assert attempt.attack(site), site.said
 
 
-def test_there_are_at_least_twenty_different_attempts():
-    assert len({one.attack for one in ATTEMPTS}) >= 20
+def test_there_are_at_least_forty_different_attempts():
+    assert len({one.attack for one in EVERY}) >= 40
+
+
+def test_what_cannot_be_read_is_refused_and_logged(tmp_path: Path):
+    """A message without content, as a server can send one."""
+    site = Site(LARGE, tmp_path, AGREED)
+    envelope = message("train", RecordDict()).metadata
+    empty = Message(error=Error(1, "no content"), metadata=envelope)  # pyright: ignore[reportCallIssue]
+    context = Context(1, 7, site.config, site.state, {})
+    reply = site_policy(empty, context, lambda *_: pytest.fail("it was answered"))
+    assert reply.error.reason.startswith("The policy of this site refuses the request: ")
+    (entry,) = site.entries()
+    assert (entry.kind, entry.decision) == ("unreadable", "refused")
+
+
+def test_an_entry_is_one_line_whatever_a_server_wrote():
+    """A message type or a method with a line break cannot pass for an entry of its own."""
+    forged = "train\n2026-11-18 09:00:00  run 1: this site introduced itself\x1b[2J"
+    for decision in ("left", "refused", "withheld", "failed"):
+        entry = EgressEntry("2026-11-18T09:00:00+00:00", "1", forged, 1, decision, "", forged)
+        assert all(line.isprintable() for line in sentences(entry))
+        assert len(sentences(entry)) == 1
 
 
 def test_an_honest_server_is_answered_under_the_default_policy(tmp_path: Path):

@@ -107,8 +107,8 @@ def test_a_schema_carries_its_format_and_one_of_a_later_format_is_refused(
     path = tmp_path / "schema.json"
     write_schema(schema(frame), path)
     known = json.loads(path.read_text())
-    assert known["format"] == 1
-    path.write_text(json.dumps(known | {"format": 2}))
+    assert known["format"] == 2
+    path.write_text(json.dumps(known | {"format": 3}))
     with pytest.raises(ValueError, match=r"Update evenly\."):
         read_schema(path)
 

@@ -79,7 +79,7 @@ def new(
         files = write_synthetic_app(folder, method=method or "", rounds=rounds)
     else:
         from evenly.cli.terminal_tables import facts_of
-        from evenly.datasets.load import load, table_source
+        from evenly.datasets.load import ASSUMED, load, table_source
 
         if data.is_dir():
             raise ValueError(
@@ -92,8 +92,9 @@ def new(
         facts = [f"{fact.about}: {fact.text}" for fact in facts_of(federation, source)]
         sensitive = source["sensitive"]
         files = write_table_app(
-            folder, data, federation, **roles, method=method or "", rounds=rounds
-        )
+            folder, data, federation, **roles, assumed=source.get(ASSUMED, ()),
+            method=method or "", rounds=rounds,
+        )  # fmt: skip
     console, chosen = plain_console(), method or _default_words(sensitive)
     console.print("\n".join([*(f"Wrote {path}" for path in files), f"method: {chosen}", *facts]))
     console.print(_policies(folder))

@@ -7,7 +7,7 @@ of the second's, and only those that occur exist.
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 from evenly.data.encoding import TableColumn, are_numbers
 from evenly.notation import unknown
 from evenly.records import require
+from evenly.validation import check_kinds, kinds_of
 
 MOST_CLASSES = 1000  # of labels, and of groups: counts are kept for every combination
 # of a table's column that are taken for groups; more are likely an age or an income
@@ -50,12 +51,33 @@ class Attribute(NamedTuple):
     name: str
     values: tuple[str, ...]
     of_group: tuple[int, ...]  # index into `values` for each group
-    unprivileged: int = 0  # index of the value whose people a model is expected to serve worse
+    # index of the value whose people a model is expected to serve worse; below 0: nobody said which
+    unprivileged: int = 0
 
     @property
     def unprivileged_groups(self) -> set[int]:
         """Numbers of the groups with the unprivileged value."""
         return {g for g, value in enumerate(self.of_group) if value == self.unprivileged}
+
+
+def attributes_from(plain: Iterable[Mapping[str, Any]]) -> tuple[Attribute, ...]:
+    """Attributes whose fields were stored. Raises a ValueError if they cannot be theirs.
+
+    >>> sex = Attribute("sex", ("female", "male"), (0, 1, 0, 1), 1)
+    >>> attributes_from([sex._asdict()]) == (sex,)
+    True
+    """
+    found = []
+    for told in plain:
+        check_kinds(told, kinds_of(Attribute), complete=True)
+        made = Attribute(
+            told["name"], tuple(told["values"]), tuple(told["of_group"]), told["unprivileged"]
+        )
+        legal = range(len(made.values))
+        if not set(made.of_group) <= set(legal) or made.unprivileged not in (-1, *legal):
+            raise ValueError(f"The values of {made.name!r} are damaged.")
+        found.append(made)
+    return tuple(found)
 
 
 class Sensitive(NamedTuple):

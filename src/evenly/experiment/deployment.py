@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.archives import Archive, DamagedError, read_archive, write_archive
+from evenly.data.sensitive import attributes_from
 from evenly.data.splits import SPLITS
 from evenly.experiment.plan import SCHEMA, read_fields, write_fields
 from evenly.validation import check_kinds, kinds_of, shortened
@@ -119,6 +120,8 @@ class DeploymentFacts(NamedTuple):
     unprivileged: tuple[int, ...] = (0,)
     favourable: int = 1
     client_group: tuple[int, ...] = ()
+    attributes: tuple[dict[str, Any], ...] = ()  # the fields of each sensitive attribute
+    assumed: tuple[str, ...] = ()  # what nobody named: "favourable", or attributes
 
 
 class Evaluation(NamedTuple):
@@ -230,6 +233,7 @@ def read_facts(folder: Path) -> DeploymentFacts:
             for k, v in read_fields(path.read_text()).items()
         }
         check_kinds(fields, kinds_of(DeploymentFacts))
+        attributes_from(fields.get("attributes", ()))
         return DeploymentFacts(**fields)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.federation import Federation
+from evenly.data.sensitive import Attribute, attributes_from
 from evenly.data.splits import CENTRAL, SPLITS, Ragged
 from evenly.datasets.load import load
 from evenly.experiment.comparison import Comparison, DeploymentSetup, Incidents, Run, final_by_seed
@@ -112,6 +113,7 @@ def comparison_of(
         versions={},
         sampling=deployment.sampling,
         incidents=told,
+        assumed=about.assumed,
         deployed=_setup(deployment, about, rounds, options),
     )
 
@@ -197,7 +199,14 @@ def federation_of(
         or (tuple(f"group {g + 1}" for g in range(groups)) if groups > 1 else ("all",)),
         unprivileged=about.unprivileged,
         favourable=about.favourable,
+        attributes=_sided(about),
     )
+
+
+def _sided(about: DeploymentFacts) -> tuple[Attribute, ...]:
+    """The attributes, if clients said the unprivileged value of each."""
+    found = attributes_from(about.attributes)
+    return found if all(one.unprivileged >= 0 for one in found) else ()
 
 
 def training_rows(about: DeploymentFacts, rounds: Sequence[Round]) -> np.ndarray:

@@ -33,7 +33,7 @@ from evenly.writing import write_whole
 # It holds no rows; but it names the categories of each column, and the mean and deviation of each
 # number over the training rows it was made from. It travels with the app to everybody.
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +51,10 @@ class Schema:
     unprivileged: tuple[int, ...]
     favourable: int
     encoder: Encoder
+    # the unprivileged value of each sensitive column; (): a schema of an earlier version
+    unprivileged_values: tuple[str, ...] = ()
+    # what nobody named: "favourable", or sensitive columns
+    assumed: tuple[str, ...] = ()
 
     @property
     def identifying_columns(self) -> tuple[str, ...]:
@@ -65,9 +69,12 @@ class Schema:
 
 
 def schema_of(
-    federation: Federation, *, client: str, label: str, sensitive: Sequence[str]
-) -> Schema:
-    """Schema of a federation that was made from a table with these columns."""
+    federation: Federation, *, client: str, label: str, sensitive: Sequence[str],
+    assumed: Sequence[str] = (),
+) -> Schema:  # fmt: skip
+    """Schema of a federation that was made from a table with these columns. `assumed` names what
+    its user did not: "favourable", or sensitive columns.
+    """
     require(
         federation.encoder is not None,
         "A schema needs a federation that was made from a table, got one made from arrays. Use"
@@ -89,6 +96,8 @@ def schema_of(
         unprivileged=federation.unprivileged,
         favourable=federation.favourable,
         encoder=federation.encoder,
+        unprivileged_values=tuple(a.values[a.unprivileged] for a in made),
+        assumed=tuple(assumed),
     )
 
 
@@ -161,7 +170,7 @@ def client_of_table(
         train, valid, test, labels=schema.labels, groups=schema.groups,
         unprivileged=schema.unprivileged, favourable=schema.favourable, number=number, name=client,
         decisions=_decisions(schema, frame, parts[-1], prediction, score),
-        attributes=_attributes(schema),
+        attributes=_attributes(schema), assumed=schema.assumed,
     )  # fmt: skip
 
 
@@ -179,12 +188,15 @@ def _decisions(
 
 
 def _attributes(schema: Schema) -> tuple[Attribute, ...]:
-    """The sensitive columns, with the value of each group."""
+    """The sensitive columns, with the value of each group and the unprivileged one."""
     found = []
     for i, name in enumerate(schema.sensitive):
         held = [values[i] for values in schema.combinations]
         values = tuple(dict.fromkeys(held))
-        found.append(Attribute(name, values, tuple(values.index(each) for each in held)))
+        side = schema.unprivileged_values[i] if schema.unprivileged_values else None
+        unprivileged = values.index(side) if side in values else -1
+        of_group = tuple(values.index(each) for each in held)
+        found.append(Attribute(name, values, of_group, unprivileged))
     return tuple(found)
 
 
@@ -270,12 +282,13 @@ def write_table_app(
     client: str,
     label: str,
     sensitive: Sequence[str] = (),
+    assumed: Sequence[str] = (),
     method: str = "",
     rounds: int = 5,
 ) -> list[Path]:
     """Write an app for the clients of a table and return the paths of its files."""
     method = method or default_method(sensitive)
-    schema = schema_of(federation, client=client, label=label, sensitive=sensitive)
+    schema = schema_of(federation, client=client, label=label, sensitive=sensitive, assumed=assumed)
     words = {
         "title": f"{label} in {table.stem}",
         "clients": federation.clients,

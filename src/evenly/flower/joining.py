@@ -17,6 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from evenly.data.federation import Census
+from evenly.data.sensitive import attributes_from
 from evenly.experiment.deployment import Exclusion, Flag
 from evenly.flower import aggregation, messages, roster, wire
 from evenly.flower.checks import replies_to
@@ -293,6 +294,8 @@ def roll_notes(roll: Roll) -> dict[str, Any]:
             "names": list(roll.names),
             "labels": list(roll.labels),
             "groups": list(roll.groups),
+            "attributes": [one._asdict() for one in roll.attributes],
+            "assumed": list(roll.assumed),
             "client_group": None if group is None else group.tolist(),
         },
     }
@@ -305,7 +308,9 @@ def roll_from(nodes: Sequence[int], notes: Mapping[str, Any]) -> Roll:
     if told is None:
         return unknown_clients(nodes)
     check_kinds(told, NOTES, complete=True)
-    check_kinds(notes, {"keys": list[str]})  # states of earlier versions have none
+    # states of earlier versions have none of these
+    check_kinds(notes, {"keys": list[str]})
+    check_kinds(told, {"attributes": list[dict[str, Any]], "assumed": list[str]})
     group = told["client_group"]
     cells = np.array(told["cells"], np.int64)
     lengths = {len(nodes), len(told["examples"]), len(told["names"]), len(cells)}
@@ -325,5 +330,7 @@ def roll_from(nodes: Sequence[int], notes: Mapping[str, Any]) -> Roll:
         names=tuple(told["names"]),
         labels=tuple(told["labels"]),
         groups=tuple(told["groups"]),
+        attributes=attributes_from(told.get("attributes", ())),
+        assumed=tuple(told.get("assumed", ())),
         keys=tuple(notes.get("keys", ())),
     )

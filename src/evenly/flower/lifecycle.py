@@ -364,6 +364,8 @@ def facts_of(roll: Roll) -> DeploymentFacts:
         unprivileged=census.unprivileged,
         favourable=census.favourable,
         client_group=() if roll.client_group is None else tuple(int(g) for g in roll.client_group),
+        attributes=tuple(one._asdict() for one in roll.attributes),
+        assumed=roll.assumed,
     )
 
 

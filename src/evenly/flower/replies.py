@@ -273,7 +273,6 @@ def _rows_of_split(metrics: Mapping[str, Any], prefix: str, named: Mapping[str, 
 # or labels than most, is left out.
 
 LONGEST_NAME = 80
-ATTRIBUTE = "attribute "  # before the name of one, in what a client says of itself
 MOST_CLIENTS = 1_000_000  # numbers of clients are below
 
 
@@ -299,6 +298,7 @@ class CensusReply(NamedTuple):
     unprivileged: tuple[int, ...] | None
     favourable: int | None
     attributes: tuple[Attribute, ...] = ()
+    assumed: tuple[str, ...] = ()
     key: str = ""  # digest of its registered key, where Flower tells it
 
 
@@ -316,6 +316,7 @@ COMMON: dict[str, Callable[[CensusReply], Hashable]] = {
     "unprivileged groups": lambda told: told.unprivileged,
     "the favourable label": lambda told: told.favourable,
     "sensitive attributes": lambda told: told.attributes,
+    "what is assumed": lambda told: told.assumed,
 }
 
 
@@ -476,6 +477,7 @@ def parse_census(answer: Introduction) -> CensusReply:
         _words(about, "labels", cells.shape[1]),
         _words(about, "groups", cells.shape[0]),
     )
+    assumed = about.get("assumed", [])
     return CensusReply(
         answer.node,
         examples,
@@ -492,6 +494,7 @@ def parse_census(answer: Introduction) -> CensusReply:
             else _below(cells.shape[1], "favourable", about["favourable"])
         ),
         _attributes(about, cells.shape[0]),
+        _words(about, "assumed", len(assumed) if isinstance(assumed, list) else 0),
     )
 
 
@@ -499,13 +502,13 @@ def _attributes(about: Mapping[str, Any], groups: int) -> tuple[Attribute, ...]:
     """Sensitive attributes, from the value that each group has."""
     found = []
     for key in about:
-        if key.startswith(ATTRIBUTE):
-            values = _words(about, key, groups)
+        if key.startswith(wire.ATTRIBUTE):
+            values, name = _words(about, key, groups), key.removeprefix(wire.ATTRIBUTE)
             known = tuple(dict.fromkeys(values))  # groups are in the order of values
             of_group = tuple(known.index(value) for value in values)
-            found.append(
-                Attribute(printable(key.removeprefix(ATTRIBUTE), LONGEST_NAME), known, of_group)
-            )
+            side = printable(str(about.get(wire.SIDE + name, "")), LONGEST_NAME)
+            unprivileged = known.index(side) if side in known else -1
+            found.append(Attribute(printable(name, LONGEST_NAME), known, of_group, unprivileged))
     return tuple(found)
 
 

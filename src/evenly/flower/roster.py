@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.data.federation import Census
+from evenly.data.sensitive import Attribute
 from evenly.flower import versions, wire
 from evenly.flower.aggregation import Leaves
 from evenly.flower.caps import Caps
@@ -52,6 +53,8 @@ class Roll(NamedTuple):
     names: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    attributes: tuple[Attribute, ...] = ()  # which groups are made of
+    assumed: tuple[str, ...] = ()  # what nobody named, of the favourable label and the attributes
     keys: tuple[str, ...] = ()  # digests of their registered keys; "" or (): not known
 
     @property
@@ -143,6 +146,8 @@ def roll_in_order(answers: Sequence[CensusReply]) -> Roll:
         names=_names(answers),
         labels=max(answer.labels for answer in answers),  # all the same, or ()
         groups=max(answer.groups for answer in answers),
+        attributes=max(answer.attributes for answer in answers),
+        assumed=max(answer.assumed for answer in answers),
         keys=tuple(answer.key for answer in answers),
     )
 
@@ -162,6 +167,8 @@ def answers_of(roll: Roll) -> list[CensusReply]:
             groups=roll.groups,
             unprivileged=census.unprivileged,
             favourable=census.favourable,
+            attributes=roll.attributes,
+            assumed=roll.assumed,
             key=roll.keys[k] if roll.keys else "",
         )
         for k, node in enumerate(roll.nodes)

@@ -31,6 +31,8 @@ REFUSES = "The policy of this site refuses the request: "  # how its reason begi
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 OFFERED = "offered"  # models to choose from, where the one to train is not among them
 ABOUT = "about"  # a config record in the answer to a census
+# Before the name of a sensitive attribute in it: the value of each group, and the unprivileged one.
+ATTRIBUTE, SIDE = "attribute ", "unprivileged "
 
 # Entries of the config that clients are sent.
 ROUND = "server-round"  # from 1

@@ -55,7 +55,7 @@ def score_cells(score: Array, label: Array, group: Array, least: int = 1) -> Arr
     Example:
         >>> score, label = np.array([0.05, 0.05, 0.31, 0.9]), np.array([1, 1, 1, 1])
         >>> score_cells(score, label, np.zeros(4, int), least=2).tolist()
-        [[0, 1, 5, 5, 2], [0, 1, 31, 90, 2]]
+        [[0, 1, 0, 5, 2], [0, 1, 6, 99, 2]]
     """
     invalid = ~((score >= 0) & (score <= 1))
     if invalid.any():
@@ -75,21 +75,24 @@ def score_cells(score: Array, label: Array, group: Array, least: int = 1) -> Arr
 
 def _joined(counts: Array, least: int) -> list[tuple[int, int, int]]:
     """First bin, last bin and people of each cell. People who are left over at the end join the
-    cell before.
+    cell before. Where cells join people, their ranges cover all bins: a range that began at the
+    lowest score would tell the score of one person.
     """
+    filled = np.flatnonzero(counts).tolist()
+    if least == 1:
+        return [(b, b, int(counts[b])) for b in filled]
     cells: list[tuple[int, int, int]] = []
     first, people = 0, 0
-    filled = np.flatnonzero(counts).tolist()
     for b in filled:
-        first, people = (b if people == 0 else first), people + int(counts[b])
+        people += int(counts[b])
         if people >= least:
             cells.append((first, b, people))
-            people = 0
+            first, people = b + 1, 0
     if people and not cells:  # their number is known from the table, and nothing else is told
         return [(0, BINS - 1, people)]
-    if people:
+    if cells:
         begun, _, before = cells.pop()
-        cells.append((begun, filled[-1], before + people))
+        cells.append((begun, BINS - 1, before + people))
     return cells
 
 

@@ -246,7 +246,9 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
     @ready.query("measure")
     def measure(message: Message, context: Context) -> Message:
         request = arrive(message, context, "measure")
-        return _reply(message, _signals(engine, request, context))
+        found = _signals(engine, request, context)
+        _inspect_cells(request)
+        return _reply(message, found)
 
     @ready.train()
     def train(message: Message, context: Context) -> Message:
@@ -329,6 +331,14 @@ def _inspect_training(engine: Engine, request: ClientRequest) -> None:
     guard.inspect_training(own, now.row_weights, numbers, noised=request.noised)
     if now.algorithm.network is None and not request.noised:
         _inspected(engine.look(now, request.model))(own.train)
+    _inspect_cells(request)
+
+
+def _inspect_cells(request: ClientRequest) -> None:
+    """Show the site's policy how many training rows have each label, where they answer exactly."""
+    weighed = request.config.row_weights is not None or request.config.algorithm.prepare is not None
+    if not request.noised:
+        guard.inspect_cells(request.client, by_group=weighed)
 
 
 def _splits(request: ClientRequest) -> tuple[str, ...]:
@@ -451,9 +461,11 @@ def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: Client
     rule = now.algorithm.rule
     if rule.inference != "lowest-loss":
         return engine.most_certain_model(now, models, client)
+    seen = [_inspected(engine.look(now, model))(client.train).losses for model in models]
+    guard.inspect_choice(seen)
     losses = [
-        float(engine.look(now, model)(client.train).losses.mean()) + engine.penalty(now, model)
-        for model in models
+        float(own.mean()) + engine.penalty(now, model)
+        for own, model in zip(seen, models, strict=True)
     ]
     return int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
 

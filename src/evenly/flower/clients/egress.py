@@ -21,7 +21,7 @@ from evenly.validation import check_kinds, kinds_of, plain_json
 
 ONLY_OWNER = 0o600
 START = "0" * 64  # the digest before the first line
-LEFT, REFUSED, FAILED = "left", "refused", "failed"
+LEFT, REFUSED, WITHHELD, FAILED = "left", "refused", "withheld", "failed"
 PLAIN = {
     "census": "introduced itself",
     "measure": "measured the model it received",
@@ -57,7 +57,8 @@ class EgressEntry(NamedTuple):
     run: str  # Flower's number of the run
     kind: str  # census, measure, train, evaluate, audit, or another kind that was refused
     round: int
-    decision: str  # left, refused or failed
+    # left; refused, before rows were looked at; withheld, after it; or failed
+    decision: str
     words: str  # the refusal in words; empty if something left
     method: str = ""
     request: str = ""  # digest of what was asked
@@ -159,12 +160,14 @@ def now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def answered_today(entries: Iterable[EgressEntry], kind: str, today: str) -> set[tuple[str, int]]:
-    """Runs and rounds of this kind that were answered today."""
+def examined_today(entries: Iterable[EgressEntry], kind: str, today: str) -> set[str]:
+    """Requests of this kind for which rows were looked at today. An answer that was withheld counts
+    as well: that it was tells something about the rows.
+    """
     return {
-        (one.run, one.round)
+        one.request
         for one in entries
-        if one.decision == LEFT and one.kind == kind and one.day == today
+        if one.decision != REFUSED and one.kind == kind and one.day == today
     }
 
 
@@ -189,14 +192,21 @@ def sentences(entry: EgressEntry) -> list[str]:
     where = f"{entry.time[:19].replace('T', ' ')}  run {entry.run}"
     where += f", round {entry.round}" if entry.round else ""
     if entry.decision != LEFT:
-        what = "refused" if entry.decision == REFUSED else "failed, and nothing left"
-        return [f"{where}: {what}: {entry.kind}. {entry.words}"]
+        what = "failed, and nothing left" if entry.decision == FAILED else "refused"
+        return [_on_one_line(f"{where}: {what}: {entry.kind}. {entry.words}")]
     with_method = f" with {entry.method}" if entry.method and entry.kind != "census" else ""
     did = PLAIN.get(entry.kind, entry.kind)
     return [
-        f"{where}: this site {did}{with_method}. This left:",
-        *(f"  {line}" for line in _what_left(entry)),
+        _on_one_line(f"{where}: this site {did}{with_method}. This left:"),
+        *(f"  {_on_one_line(line)}" for line in _what_left(entry)),
     ]
+
+
+def _on_one_line(text: str) -> str:
+    """Text whose words a server may have chosen, with line breaks and control characters written
+    out: nothing in it can pass for another entry.
+    """
+    return "".join(own if own.isprintable() else repr(own)[1:-1] for own in text)
 
 
 def _what_left(entry: EgressEntry) -> Iterator[str]:

@@ -9,12 +9,13 @@ goes wrong here refuses.
 
 Ready clients also show the guard what a reply does not: the rows that they hold, their weights, and
 how many of them move the model. A client that is written by hand can do the same with
-`inspect_rows`, `inspect_training` and `inspect_losses`.
+`inspect_rows`, `inspect_training`, `inspect_cells`, `inspect_losses` and `inspect_choice`.
 """
 
 import hashlib
+import itertools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from evenly.flower.clients.egress import (
     FAILED,
     LEFT,
     REFUSED,
+    WITHHELD,
     EgressEntry,
     EgressLog,
     now,
@@ -118,14 +120,16 @@ def _guarded(
     """Review, answer, release; a refusal leaves the node's state as it was."""
     current = RequestInProgress(policy, log, reviewing.read_request(message, context))
     before, token = dict(context.state), _IN_PROGRESS.set(current)
+    decision = REFUSED
     try:
         reviewing.review(policy, log.entries, current.request, message)
+        decision = WITHHELD  # from here on, a refusal follows from rows
         reply = call_next(message, context)
         release(current, reply)
         return reply
     except Refusal as refusal:
         _restore(context, before)
-        log.append(current.entry(REFUSED, refusal.private))
+        log.append(current.entry(decision, refusal.private))
         LOG.warning("Refused by this site's policy: %s", refusal.private)
         return _refused(message, refusal.public)
     except Exception as error:  # its words may quote rows, so they stay here
@@ -328,8 +332,8 @@ def inspect_rows(client: ClientData) -> None:
 def inspect_training(
     client: ClientData, row_weights: np.ndarray | None, batches: Any, *, noised: bool = False
 ) -> None:
-    """Refuse to train on too few rows, or with row weights that leave few of them or less than
-    half.
+    """Refuse to train on too few rows, on other rows in each round, or with row weights that leave
+    few of them or less than half.
 
     Args:
         client: The rows that the client trains on.
@@ -345,6 +349,7 @@ def inspect_training(
     least, rows = current.policy.least_batch, client.train
     if rows.size < least:
         raise Refusal(FEW, f"There are {rows.size} training rows, and least_batch is {least}.")
+    _require_all_rows(rows.size, batches, noised)
     if row_weights is None:
         return
     if row_weights.shape != client.shape:
@@ -366,10 +371,68 @@ def inspect_training(
             )
 
 
-def inspect_losses(seen: RowOutcomes) -> None:
-    """Refuse a model that is made so that few rows alone move it, or make up its loss.
+def _require_all_rows(size: int, batches: Any, noised: bool) -> None:
+    """Refuse rounds that train on a part of the rows: from sums over other parts in each round, the
+    server would compute every row. With noise, that parts are drawn is what protects rows.
+    """
+    numbers = np.asarray(batches)
+    trained = len(np.unique(numbers[numbers >= 0]))
+    if trained < size and not noised:
+        raise Refusal(
+            "a round of its method trains on a part of the rows",
+            f"A round trains on {trained} of {size} rows, and the next one on others. From as many"
+            " rounds as there are rows, the server would know every row. Agree on a method without"
+            " max_steps.",
+        )
 
-    A row counts by 1 - exp(-loss), which is how much it moves a classifier.
+
+def inspect_cells(client: ClientData, *, by_group: bool) -> None:
+    """Refuse if a label has few training rows: from two models that move all rows by known shares,
+    a server computes the sum of the rows of each label.
+
+    Args:
+        client: The rows that the answer rests on.
+        by_group: Whether rows are weighed by group and label, so that the same holds for each group
+            and label.
+    """
+    current = _IN_PROGRESS.get()
+    if current is None:
+        return
+    cells, least = client.cells if by_group else client.cells.sum(0), current.policy.least_cell
+    small = int(((cells > 0) & (cells < least)).sum())
+    if small:
+        what = "pairs of group and label have" if by_group else "labels have"
+        raise Refusal(
+            FEW, f"{small} {what} 1 to {least - 1} training rows, and least_cell is {least}."
+        )
+
+
+def inspect_choice(losses: Sequence[np.ndarray]) -> None:
+    """Refuse to tell which of several models fits best where few rows decide it.
+
+    Args:
+        losses: For each model, the loss of each row.
+    """
+    current = _IN_PROGRESS.get()
+    if current is None:
+        return
+    for one, other in itertools.combinations(losses, 2):
+        apart = np.abs(np.asarray(one, np.float64) - other)
+        if apart.max(initial=0.0) > GRAIN and effective_rows(apart) < current.policy.least_cell:
+            raise Refusal(
+                FEW,
+                f"Which of two models fits better would rest on {effective_rows(apart):.1f} rows,"
+                f" and least_cell is {current.policy.least_cell}.",
+            )
+
+
+def inspect_losses(seen: RowOutcomes) -> None:
+    """Refuse a model that is made so that few rows alone move it, make up its loss, or are decided
+    by its next change.
+
+    A row counts by 1 - exp(-loss), which is how much it moves a classifier. It is undecided by that
+    times exp(-loss): a model of which all but few rows are certain, right or wrong, draws a line
+    around these few, and two such models tell the rows between their lines.
 
     Args:
         seen: Loss and predicted label of each row under the model that was received.
@@ -381,13 +444,22 @@ def inspect_losses(seen: RowOutcomes) -> None:
     if not np.isfinite(losses).all():
         raise Refusal("the model it received gives losses that are not finite", "Losses are NaN.")
     pull = -np.expm1(-losses.clip(0))
+    if pull.max() <= GRAIN:
+        if current.request.kind == "train":  # single precision hides which row moves it most
+            raise Refusal(FEW, "The model that was received is certain of every row.")
+        return
     alone = effective_rows(losses.clip(0)) if losses.max() > LARGEST_FAIR else np.inf
-    effective = min(effective_rows(pull), alone) if pull.max() > GRAIN else np.inf
-    if effective < current.policy.least_cell:
+    _require_many("would move", min(effective_rows(pull), alone), len(losses), current.policy)
+    undecided = pull * np.exp(-losses.clip(0))
+    _require_many("are undecided under", effective_rows(undecided), len(losses), current.policy)
+
+
+def _require_many(what: str, effective: float, size: int, policy: Policy) -> None:
+    if effective < policy.least_cell:
         raise Refusal(
             FEW,
-            f"Only {effective:.1f} of {len(losses)} rows would move the model that was received,"
-            f" and least_cell is {current.policy.least_cell}.",
+            f"Only {effective:.1f} of {size} rows {what} the model that was received, and"
+            f" least_cell is {policy.least_cell}.",
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 
 from evenly.flower import wire
-from evenly.flower.clients.egress import LEFT, EgressEntry, answered_today, now
+from evenly.flower.clients.egress import LEFT, EgressEntry, examined_today, now
 from evenly.flower.clients.policy import Policy
 from evenly.flower.replies import size_of
 from evenly.flower.roster import algorithm_of
@@ -20,6 +20,7 @@ from evenly.types import Algorithm, RowRule
 
 FEW = "its answer would rest on too few rows"
 KINDS = {wire.CENSUS: "census", wire.MEASURE: "measure", wire.AUDIT: "audit"}
+UNREADABLE = "unreadable"  # the kind of a message that holds no request
 MEGABYTE = 2**20
 PINNED = (wire.CLIENT, wire.BATCH_SEED, wire.MODEL_SEED)  # the same in all requests of a run
 ENTRIES = {
@@ -53,6 +54,13 @@ class Request(NamedTuple):
 
 def read_request(message: Message, context: Context) -> Request:
     """Read a message; what is missing or has a wrong type is refused later, by the review."""
+    try:
+        return _read_request(message, context)
+    except Exception:  # whatever a server put together, its request is in the log
+        return Request(UNREADABLE, str(context.run_id), -1, "", None, {}, {}, {}, "")
+
+
+def _read_request(message: Message, context: Context) -> Request:
     given = message.metadata.message_type
     content = message.content
     config = dict(next(iter(content.config_records.values()), {}))
@@ -82,11 +90,18 @@ def _algorithm(method: str) -> Algorithm | None:
 
 
 def _digest(message: Message, config: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256(message.metadata.message_type.encode())
-    digest.update(repr(sorted(config.items())).encode())
+    """Digest of a request. The length of each part is part of it, so that no two requests share a
+    digest because bytes of one array look like the next array.
+    """
+    parts = [message.metadata.message_type.encode(), repr(sorted(config.items())).encode()]
     for key, record in sorted(message.content.array_records.items()):
         for name, array in record.items():
-            digest.update(f"{key}/{name}{array.shape}{array.dtype}".encode() + array.data)
+            form = f"{array.shape} {array.dtype} {array.stype}"
+            parts += [key.encode(), name.encode(), form.encode(), array.data]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
     return digest.hexdigest()
 
 
@@ -120,13 +135,26 @@ def review(policy: Policy, before: Sequence[EgressEntry], asked: Request, messag
 
 
 def _review_records(asked: Request, message: Message) -> None:
-    groups = asked.algorithm is not None and asked.algorithm.rule.groups is not None
+    groups = None if asked.algorithm is None else asked.algorithm.rule.groups
     for name, record in message.content.items():
         legal = ConfigRecord if name == wire.CONFIG else ArrayRecord
         if name not in RECORDS or not isinstance(record, legal):
             _refuse(f"it holds a record {name!r:.60} that no method has", "Forged record.")
-        if name == wire.OFFERED and not groups:
+        if name == wire.OFFERED and groups is None:
             _refuse("it offers models to choose from, which its method does not", "Forged record.")
+        if isinstance(record, ArrayRecord) and groups != 0:  # 0: the method leaves it to the server
+            _review_models(record, groups or 0)
+
+
+def _review_models(record: ArrayRecord, groups: int) -> None:
+    """Refuse more models than the method has: which of many fits best would tell too much."""
+    for name in record:
+        number, slash, _ = name.partition("/")
+        if slash and not (number.isdecimal() and int(number) < groups):
+            _refuse(
+                "it holds more models than its method has",
+                f"It holds {name!r:.60}, and the method has {groups or 1}.",
+            )
 
 
 def _review_entries(policy: Policy, asked: Request) -> None:
@@ -210,7 +238,7 @@ def _review_history(policy: Policy, before: Sequence[EgressEntry], asked: Reques
             f"{asked.kind} of round {asked.round} was asked with other contents before.",
         )
     today = now()[:10]
-    if len(answered_today(before, asked.kind, today)) >= policy.rounds_a_day:
+    if len(examined_today(before, asked.kind, today)) >= policy.rounds_a_day:
         _refuse(
             "it answered as many rounds as it does on one day",
             f"rounds_a_day is {policy.rounds_a_day}.",

@@ -61,6 +61,8 @@ class ClientData(NamedTuple):
     decisions: "Decisions | None" = None  # of the client's own model, for audits
     # the sensitive attributes that groups are made of: name, values, and the value of each group
     attributes: tuple[Attribute, ...] = ()
+    # what nobody named: "favourable", or attributes whose unprivileged value was determined
+    assumed: tuple[str, ...] = ()
 
     @property
     def splits(self) -> dict[str, ClientRows]:
@@ -120,7 +122,7 @@ def client_of(federation: Federation, number: int) -> ClientData:
         client_group=None
         if federation.client_group is None
         else int(federation.client_group[number]),
-        attributes=tuple(own._replace(unprivileged=0) for own in federation.attributes),
+        attributes=federation.attributes,
     )
 
 
@@ -239,11 +241,15 @@ def about(client: ClientData) -> dict[str, Any]:
 
 
 def _attributes(client: ClientData) -> dict[str, Any]:
-    """Attributes in the words of a config record: the value of each group, for each attribute."""
-    return {
-        f"attribute {attribute.name}": [attribute.values[v] for v in attribute.of_group]
-        for attribute in client.attributes
-    }
+    """Attributes in the words of a config record: the value of each group, for each attribute, and
+    its unprivileged value; and what nobody named.
+    """
+    found: dict[str, Any] = {"assumed": list(client.assumed)} if client.assumed else {}
+    for one in client.attributes:
+        found[wire.ATTRIBUTE + one.name] = [one.values[v] for v in one.of_group]
+        if one.unprivileged >= 0:
+            found[wire.SIDE + one.name] = one.values[one.unprivileged]
+    return found
 
 
 def signals(
