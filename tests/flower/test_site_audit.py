@@ -141,6 +141,31 @@ def test_a_site_whose_labels_differ_stops_the_audit_with_one_sentence():
     assert {kind for kind, _ in grid.asked} == {wire.CENSUS}  # no site was asked for counts
 
 
+@pytest.mark.parametrize("missing", ["labels", "favourable"])
+def test_an_audit_without_a_favourable_label_is_one_sentence(missing: str):
+    ready = app(FEDERATION, TASK)
+
+    def answer(message: Message, context: Context) -> Message:
+        reply = ready(message, context)
+        if message.metadata.message_type == wire.CENSUS:
+            del reply.content.config_records[wire.ABOUT][missing]
+        return reply
+
+    grid = OneProcess(answer, range(10, 10 + CLIENTS))
+    with pytest.raises(ValueError, match="labels and the favourable one, and no site told them"):
+        audit(grid, wire.to_arrays(params()), min_available_nodes=CLIENTS)
+    assert {kind for kind, _ in grid.asked} == {wire.CENSUS}  # no site was asked for counts
+
+
+def test_an_audit_of_people_who_all_have_one_label_is_one_sentence():
+    def own(context: Context) -> ClientData:
+        client = client_of(FEDERATION, int(context.node_config["partition-id"]))
+        return client._replace(test=client.test._replace(y=np.zeros_like(client.test.y)))
+
+    with pytest.raises(ValueError, match=r"at least two labels, but all of 3,001 have '0'\."):
+        audit(grid_of(own), wire.to_arrays(params()), min_available_nodes=CLIENTS)
+
+
 def test_a_site_that_refuses_is_left_out_and_the_page_says_so():
     ready = app(FEDERATION, TASK)
 

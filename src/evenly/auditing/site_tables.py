@@ -85,6 +85,11 @@ def audit_tables(
     people, tables = _people(attributes, there), tables[:, there]
     by_label = np.stack([tables.sum((0, 1, 3)), np.diagonal(tables.sum((0, 1)))], axis=1)
     occurring = tuple(word for word, rows in zip(labels, by_label[:, 0], strict=True) if rows)
+    require(
+        len(occurring) > 1,
+        f"An audit needs people with at least two labels, but all of {tables.sum():,} have"
+        f" {', '.join(map(repr, occurring))}. Check the label column of the sites.",
+    )
     nobody = np.zeros(0, np.int32)
     words = MatchedLabels(tuple(labels), nobody, nobody, (), occurring)
     chosen = find_favourable(favourable, words, needed=bool(people.parts))

@@ -177,7 +177,7 @@ def _common(told: Sequence[CensusReply], roll: Roll) -> tuple[tuple[str, ...], l
                 f" {_shown(value(first))}. Nothing was audited.",
             )
     require(
-        bool(roll.labels),
+        bool(roll.labels) and any(one.favourable is not None for one in told),
         "An audit needs the names of the labels and the favourable one, and no site told them."
         " Add labels and favourable to the census of the clients.",
     )
