@@ -322,7 +322,7 @@ class RunningDeployment:
             flagged=done.flags,
             examples={k: reply.examples for k, reply in came.replies.items()},
             seconds=seconds,
-            traffic=Traffic(sum(uploads) / len(uploads), download),
+            traffic=Traffic(sum(uploads) / max(len(uploads), 1), download),
             reports=reports,
         )
 
