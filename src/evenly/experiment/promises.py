@@ -1,9 +1,12 @@
-"""What is said about runs with differential privacy for clients, and what is withheld.
+"""What is said about runs with differential privacy, and what is withheld.
 
 Figures of evaluations are computed from the clients' data without noise, so that no epsilon covers
 them. They stay with whoever trained: in the folder's traces, in Python and in the terminal. Files
 that are meant to be shared, the report, results.csv and the points of loggers, do not hold them,
 unless every private method of the comparison has `publish=true`.
+
+Private rows are training rows. The same files then hold figures of validation and test rows, and
+none of training rows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from evenly.data.splits import SPLITS
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import (
     Comparison,
     _run_columns,
@@ -20,6 +23,7 @@ from evenly.experiment.comparison import (
 )
 from evenly.metrics import accuracy
 from evenly.privacy.claims import withheld
+from evenly.privacy.row_account import ROW
 from evenly.randomness import generator
 from evenly.types import Algorithm
 
@@ -39,12 +43,26 @@ def withholds(privacy: Mapping[str, Any], methods: Iterable[Algorithm] = ()) -> 
     )
 
 
+def shared_splits(privacy: Mapping[str, Any], methods: Iterable[Algorithm] = ()) -> tuple[str, ...]:
+    """The splits whose figures may be shared: not that of training rows, where a method protects
+    them. Arguments as for `withholds`.
+
+    Example:
+        >>> shared_splits({}), shared_splits({"fedavg+dp(unit=row, epsilon=8)": {"unit": "row"}})
+        (('train', 'valid', 'test', 'central'), ('valid', 'test', 'central'))
+    """
+    units = {known.get("unit") for known in privacy.values()}
+    units |= {one.privacy.unit for one in methods if one.privacy is not None}
+    return tuple(split for split in (*SPLITS, CENTRAL) if split != "train" or ROW not in units)
+
+
 def shared_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """The rows of results.csv: all figures (`tidy_rows`), or, where they are withheld, what each
-    private run promises and the histogram that it released.
+    """The rows of results.csv: all figures that are not withheld (`tidy_rows`). With privacy for
+    clients they are what each private run promises and the histogram that it released.
     """
     if not withholds(comparison.privacy):
-        return list(tidy_rows(comparison))
+        splits = shared_splits(comparison.privacy)
+        return [row for row in tidy_rows(comparison) if row["split"] in splits]
     return list(_promised_rows(comparison))
 
 

@@ -90,9 +90,10 @@ ROW_PROMISE = (
 ROW_PROMISE_HOLDS = (
     "The noise is that of a client that takes part in all rounds. Batches and noise must be"
     " secret.",
-    "Not covered: numbers of rows, figures of validation and test rows, which this page shows, how"
-    " columns became numbers, and a person who has several rows. Every further run on the same rows"
-    " adds to what is revealed.",
+    "Not covered: figures of validation and test rows, numbers of rows, and counts of groups and"
+    " labels, all of which this page shows, how columns became numbers, and a person who has"
+    " several rows. Every further run on the same rows adds to what is revealed. Models of methods"
+    " that are not in the table reveal without limit.",
 )
 ROW_PROMISE_SIMULATED = (
     "This is a simulation. Its batches and noise follow from the seed, so that whoever knows the"
