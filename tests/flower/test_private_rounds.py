@@ -83,6 +83,8 @@ def test_a_killed_server_goes_on_counting_and_stops_when_all_is_spent(tmp_path: 
     assert count(folder) == {"format": 1, "clients": CLIENTS, "used": ROUNDS, "promise": before}
     comparison = open_results(folder)
     assert comparison.privacy[comparison.runs[0].label]["epsilon"] == before["epsilon"]
+    stored = json.loads((folder / "run.json").read_text())["privacy"]
+    assert stored[comparison.runs[0].label] == before
     page = (folder / "report.html").read_text()
     assert "What privacy is promised" in page
     assert "client 1" not in page
