@@ -85,8 +85,10 @@ def test_a_killed_server_goes_on_counting_and_stops_when_all_is_spent(tmp_path: 
     assert comparison.privacy[comparison.runs[0].label]["epsilon"] == before["epsilon"]
     stored = json.loads((folder / "run.json").read_text())["privacy"]
     assert stored[comparison.runs[0].label] == before
+    assert comparison.runs[0].trace.clip == pytest.approx([0.1] * (ROUNDS - 1))
     page = (folder / "report.html").read_text()
     assert "What privacy is promised" in page
+    assert "The longest update that counted" in page
     assert "client 1" not in page
     assert "worst-served" not in page.split("What privacy is promised")[0]
     (folder / "releases.json").write_text("{}")

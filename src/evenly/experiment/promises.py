@@ -132,15 +132,19 @@ def histogram_figures(counts: list[float]) -> tuple[float, float, float]:
 
 def what_was_cut(comparison: Comparison, label: str) -> dict[str, Any] | None:
     """The clip of each round, and the shares of updates that were cut, of the worst-served tenth of
-    the clients and of the others, and of weights, over all seeds; None without a record.
+    the clients and of the others, and of weights, over all seeds; None without a record. Of a
+    deployment only the clip is known, because it follows from what was released.
     """
     split = SPLITS.index(compared_split(comparison.federation))
     worst, others, weights, clips = [], [], [], []
     if not comparison.of(label):  # one that was left out of these results
         return None
     for trace in (run.trace for run in comparison.of(label)):
-        if trace.cut is None or trace.clip is None:
+        if trace.clip is None:
             return None
+        clips.append(trace.clip)
+        if trace.cut is None:
+            continue
         own = np.asarray(accuracy(trace.tables[-1, split]))
         served = np.flatnonzero(np.isfinite(own))
         clients = np.arange(len(own)) if trace.panel is None else trace.panel
@@ -149,8 +153,7 @@ def what_was_cut(comparison: Comparison, label: str) -> dict[str, Any] | None:
         worst.append(trace.cut[back & badly] & 1)
         others.append(trace.cut[back & ~badly] & 1)
         weights.append(trace.cut[back] // 2)
-        clips.append(trace.clip)
-    shares = [np.concatenate(parts) for parts in (worst, others, weights)]
+    shares = [np.concatenate([*parts, []]) for parts in (worst, others, weights)]
     found = [float(flags.mean()) if len(flags) else None for flags in shares]
     clip = [float(f"{value:.4g}") for value in np.mean(clips, axis=0)]
     return {"clip": clip, **dict(zip(("worst_tenth", "others", "weights"), found, strict=True))}

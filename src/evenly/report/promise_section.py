@@ -39,6 +39,7 @@ PROMISE_CUT = (
     "What the bounds cut: clipping tends to hit the clients that the model serves worst. Exact"
     " figures of the simulation, which epsilon does not cover."
 )
+PROMISE_CLIP = "The longest update that counted. It follows from released sums alone."
 RELEASED = (
     "Accuracy of clients in percent, from one noised histogram for each method (first seed), which"
     " epsilon covers. Known to the width of a bin, 5 points, and no better than the noise allows:"
@@ -77,8 +78,10 @@ def _client_promises(comparison: Comparison, promises: Mapping[str, Any]) -> lis
         "Method", "Longest update, first and last round", "Updates cut, worst tenth",
         "Updates cut, others", "Weights cut",
     )  # fmt: skip
+    words, shown = (PROMISE_CLIP, 2) if comparison.deployed else (PROMISE_CUT, len(titles))
     if cut:
-        parts.append(grid(PROMISE_CUT, [Column(title) for title in titles], cut))
+        columns = [Column(title) for title in titles[:shown]]
+        parts.append(grid(words, columns, [row[:shown] for row in cut]))
     return parts + _histograms(comparison)
 
 
