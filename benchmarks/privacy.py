@@ -2,7 +2,7 @@
 DP-SGD beside Opacus.
 
     python benchmarks/privacy.py --json benchmarks/results/privacy.json
-    python benchmarks/privacy.py --only synthetic --repeats 3
+    python benchmarks/privacy.py --only synthetic --unit client --repeats 3
 
 - unit=client: the synthetic and the LeNet workload of `peers.py`, with and without
   `+dp(unit=client)` and its adaptive clip, in turns in one process. CPU time of all threads is
@@ -49,7 +49,6 @@ OPACUS = lineup.Entry(
 )  # fmt: skip
 
 
-KEPT = {"client": ("row", "opacus"), "row": ("client",)}  # of the results of the other unit
 Clock = Callable[[], float]
 
 
@@ -83,7 +82,7 @@ def options(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="of a repetition, at most")
     parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for quiet")
     parser.add_argument("--opacus", help="interpreter of an environment that has Opacus")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="what is not measured now is kept")
     return parser.parse_args(words)
 
 
@@ -214,10 +213,9 @@ def main() -> int:
     given = options()
     found = measured(given)
     if given.json:
-        if given.unit and given.json.exists():  # keep what was not measured now
-            before = json.loads(given.json.read_text())
-            found |= {k: before[k] for k in KEPT[given.unit]}
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
+        before = json.loads(given.json.read_text()) if given.json.exists() else {}
+        kept = {part: before.get(part, {}) | found[part] for part in ("client", "row", "opacus")}
+        given.json.write_text(json.dumps(found | kept, indent=1) + "\n")
     for name, one in found["client"].items():
         print(f"{name}: a round with +dp(unit=client) takes {one['ratio']:.2f} times as long")
     for name, one in found["row"].items():

@@ -77,8 +77,8 @@ def privacy_part() -> str:
     clients = [
         [
             judging.WORDS[name],
-            f"{one['plain']['median']:.3g}",
-            f"{one['private']['median']:.3g}",
+            _milliseconds(one["plain"]["median"]),
+            _milliseconds(one["private"]["median"]),
             f"{one['ratio']:.2f}",
             _range(one["ratios"]),
         ]
@@ -87,8 +87,8 @@ def privacy_part() -> str:
     rows = [
         [
             judging.WORDS[name],
-            f"{one['evenly']['median']:.3g}",
-            f"{one['opacus']['median']:.3g}",
+            _milliseconds(one["evenly"]["median"]),
+            _milliseconds(one["opacus"]["median"]),
             f"{one['ratio']:.2f}",
             _range(one["ratios"]),
         ]
@@ -98,12 +98,17 @@ def privacy_part() -> str:
     first = ["a round, CPU time", "ms without", "ms with", "ratio", "range"]
     second = ["a step of DP-SGD, clock", "ms in evenly", "ms in Opacus", "Opacus / evenly", "range"]
     used = versions(result["versions"] | result.get("opacus", {}))
+    tables = [table(first, clients, right), *([table(second, rows, right)] if rows else [])]
+    opacus = ", and a local step with `+dp(unit=row)` beside Opacus on the same model"
     return folded(
-        f"A round with `+dp(unit=client)` beside the same round without it, and a local step with"
-        f" `+dp(unit=row)` beside Opacus on the same model, in turns."
-        f" {_taken(result)}, with {used}:\n\n    {result['command']}\n\n"
-        f"{table(first, clients, right)}\n\n{table(second, rows, right)}"
+        "A round with `+dp(unit=client)` beside the same round without it"
+        f"{opacus if rows else ''}, in turns."
+        f" {_taken(result)}, with {used}:\n\n    {result['command']}\n\n" + "\n\n".join(tables)
     )
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def workloads() -> dict[str, Measured]:

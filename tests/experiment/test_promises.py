@@ -137,6 +137,9 @@ def test_private_rows_are_promised_first_and_their_noise_is_in_the_plan(tmp_path
     assert "epsilon 8 at delta 1e-05" in promise
     assert "protects nobody" in promise
     assert 'id="results"' in page  # figures are of test rows, which the promise is not about
+    assert 'id="weighing"' not in page  # which shows training losses
+    with open(out / "results.csv") as file:
+        assert {row["split"] for row in csv.DictReader(file)} == {"valid", "test", "central"}
     (stored,) = json.loads((out / "run.json").read_text())["privacy"].values()
     assert stored["noise_multiplier"] == known["noise_multiplier"]
 
@@ -145,8 +148,9 @@ def test_a_plan_with_private_rows_trains_without_the_accountant(tmp_path, monkey
     method = "fedavg+dp(unit=row, epsilon=8)"
     plan = Plan(name="rows", data={"name": "synthetic-census", "rows": 400, "clients": 6},
                 methods=(method,), rounds=2, seeds=(0,))  # fmt: skip
-    made = plan.calibrated(6)
-    expected = execute(plan).runs[0].trace
+    made, points = plan.calibrated(6), []
+    expected = execute(plan, log=points.append).runs[0].trace
+    assert {split for point in points for split in point.values} == {"valid", "central"}
 
     def missing():
         raise ModuleNotFoundError

@@ -14,6 +14,7 @@ from flwr.app import Context, Message
 from evenly.experiment.reopen import open_results
 from evenly.flower import Caps, aggregation, first_arrays, private_rounds, strategy, wire
 from evenly.flower.clients.jax import app
+from evenly.parts.sampling import Poisson
 from evenly.privacy import Privacy
 from evenly.privacy.claims import refuse
 from evenly.records import replace
@@ -82,8 +83,12 @@ def test_a_killed_server_goes_on_counting_and_stops_when_all_is_spent(tmp_path: 
     assert count(folder) == {"format": 1, "clients": CLIENTS, "used": ROUNDS, "promise": before}
     comparison = open_results(folder)
     assert comparison.privacy[comparison.runs[0].label]["epsilon"] == before["epsilon"]
+    stored = json.loads((folder / "run.json").read_text())["privacy"]
+    assert stored[comparison.runs[0].label] == before
+    assert comparison.runs[0].trace.clip == pytest.approx([0.1] * (ROUNDS - 1))
     page = (folder / "report.html").read_text()
     assert "What privacy is promised" in page
+    assert "The longest update that counted" in page
     assert "client 1" not in page
     assert "worst-served" not in page.split("What privacy is promised")[0]
     (folder / "releases.json").write_text("{}")
@@ -103,6 +108,23 @@ def test_a_round_with_too_few_replies_is_counted(tmp_path: Path):
     with pytest.raises(ValueError, match="must send a usable reply"):
         deployed(text, folder, OneProcess(failing, NODES[:CLIENTS]))
     assert count(folder)["used"] == 1
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_round_of_nobody_is_released_with_its_noise(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever sees that a run ended, or that the model stood still, would know the draw."""
+    monkeypatch.setattr(Poisson, "__call__", lambda own, state, draw: (np.zeros(0, int), state))
+    first = first_arrays(algorithm_of(name), task_of(name), SEEDS)
+    for part in ("", f"+{NOISED}"):
+        text, folder = f"{name}+poisson(rate=0.5){part}", tmp_path / f"run{part}"
+        server, arrays = deployed(text, folder)
+        assert server.history.done == ROUNDS
+        moved = [(wire.read(arrays[key]) != wire.read(first[key])).any() for key in first]
+        assert all(moved) if part else not any(moved)
+    assert count(folder)["used"] == ROUNDS
+    assert open_results(folder).runs[0].trace.cohort.size == 0
 
 
 def test_a_restart_keeps_the_sampling_that_was_promised(tmp_path: Path):

@@ -6,6 +6,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from evenly.privacy import accounting
 from evenly.privacy.accounting import REPLACE, Releases, epsilon_of, joint, noise_for, usual_delta
 from evenly.privacy.claims import claim_words, rounded_up
 
@@ -43,6 +44,15 @@ def test_epsilon_equals_that_of_dp_accounting_called_directly():
     accountant = pld.PLDAccountant(value_discretization_interval=1e-3).compose(event)
     expected = accountant.get_epsilon(1e-6)
     assert epsilon_of(1.3, Releases(200, rate=0.03), 1e-6) == expected
+
+
+@pytest.mark.parametrize("rate, epsilon", [(0.05, 8.301589), (1.0, 354.86)])
+def test_renyi_privacy_gives_the_upper_bounds_that_flower_reports(rate: float, epsilon: float):
+    from dp_accounting.rdp import RdpAccountant
+
+    found = accounting._composed(RdpAccountant(), 1.0, Releases(500, rate=rate), DELTA)
+    assert found == pytest.approx(epsilon, rel=2e-5)
+    assert found > epsilon_of(1.0, Releases(500, rate=rate), DELTA)
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.0, 7.0])
@@ -112,6 +122,9 @@ def test_states_without_a_number_and_refusals():
     assert epsilon_of(0.2, Releases(3, rate=0.1), DELTA) > epsilon_of(
         0.3, Releases(3, rate=0.1), DELTA
     )
+    sampled = Releases(3, 0.1, slots=20, registered=100)
+    some = epsilon_of(1.0, sampled._replace(more=(0.1,)), DELTA)
+    assert some < epsilon_of(1.0, sampled._replace(more=(0.09,)), DELTA) < 1.5 * some
     for wrong in (0.0, 1.0, -1e-5):
         with pytest.raises(ValueError, match="delta must be above 0"):
             epsilon_of(1.0, Releases(1), wrong)

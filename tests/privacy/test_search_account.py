@@ -52,6 +52,12 @@ def test_trials_that_depend_on_results_of_others_are_not_amplified():
     )
 
 
+def test_noise_that_follows_from_results_of_others_supports_no_claim():
+    trials = [*methods(0, z=2.0), *methods(1, z=3.0)]
+    assert told(trials)["epsilon"] is not None
+    assert "choose their noise" in told(trials, together=False)["no_claim"]
+
+
 def test_histograms_of_trials_are_counted():
     assert told(methods(0, 1, more=", histogram=5"))["epsilon"] > told(methods(0, 1))["epsilon"]
 

@@ -31,6 +31,7 @@ from evenly.validation import check_kinds, kinds_of, shortened
 
 HISTORY, FEDERATION, LEFT_OUT = "history", "federation.json", "left_out.json"
 RELEASES = "releases.json"
+CLIP = "clip"  # what a round reports with privacy for clients: the longest update that counted
 RELEASES_KINDS = {"format": int, "clients": int, "used": int, "promise": dict[str, Any]}
 UNKNOWN = -1
 

@@ -22,7 +22,7 @@ from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import compared_split, live_metrics
 from evenly.experiment.plan import Plan, Program
-from evenly.experiment.promises import withholds
+from evenly.experiment.promises import shared_splits, withholds
 from evenly.simulate.traces import Observe
 from evenly.types import Trace
 
@@ -338,7 +338,7 @@ class Followers:
         )
         found = {
             split: {m: v.tolist() for m, v in live_metrics(self._federation, every, split).items()}
-            for split in (() if self._withholds else self._splits)
+            for split in self._told_splits()
         }
         owners = [(variant, params_of(self._plan, variant, program.seed)) for variant in variants]
         of = np.repeat(np.arange(len(variants)), [len(trace.rounds) for trace in traces])
@@ -357,9 +357,13 @@ class Followers:
                 params,
             )
 
-    @property
-    def _withholds(self) -> bool:
-        return withholds(self._plan.privacy, (v.members[0] for v in self._variants))
+    def _told_splits(self) -> list[str]:
+        """The splits of the points, without those whose figures are withheld."""
+        privacy, methods = self._plan.privacy, [v.members[0] for v in self._variants]
+        if withholds(privacy, methods):
+            return []
+        shared = shared_splits(privacy, methods)
+        return [split for split in self._splits if split in shared]
 
     def _variants_of(self, program: Program) -> list[int]:
         inside = set(program.members)

@@ -1,9 +1,12 @@
-"""What is said about runs with differential privacy for clients, and what is withheld.
+"""What is said about runs with differential privacy, and what is withheld.
 
 Figures of evaluations are computed from the clients' data without noise, so that no epsilon covers
 them. They stay with whoever trained: in the folder's traces, in Python and in the terminal. Files
 that are meant to be shared, the report, results.csv and the points of loggers, do not hold them,
 unless every private method of the comparison has `publish=true`.
+
+Private rows are training rows. The same files then hold figures of validation and test rows, and
+none of training rows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from evenly.data.splits import SPLITS
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import (
     Comparison,
     _run_columns,
@@ -20,6 +23,7 @@ from evenly.experiment.comparison import (
 )
 from evenly.metrics import accuracy
 from evenly.privacy.claims import withheld
+from evenly.privacy.row_account import ROW
 from evenly.randomness import generator
 from evenly.types import Algorithm
 
@@ -39,12 +43,26 @@ def withholds(privacy: Mapping[str, Any], methods: Iterable[Algorithm] = ()) -> 
     )
 
 
+def shared_splits(privacy: Mapping[str, Any], methods: Iterable[Algorithm] = ()) -> tuple[str, ...]:
+    """The splits whose figures may be shared: not that of training rows, where a method protects
+    them. Arguments as for `withholds`.
+
+    Example:
+        >>> shared_splits({}), shared_splits({"fedavg+dp(unit=row, epsilon=8)": {"unit": "row"}})
+        (('train', 'valid', 'test', 'central'), ('valid', 'test', 'central'))
+    """
+    units = {known.get("unit") for known in privacy.values()}
+    units |= {one.privacy.unit for one in methods if one.privacy is not None}
+    return tuple(split for split in (*SPLITS, CENTRAL) if split != "train" or ROW not in units)
+
+
 def shared_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """The rows of results.csv: all figures (`tidy_rows`), or, where they are withheld, what each
-    private run promises and the histogram that it released.
+    """The rows of results.csv: all figures that are not withheld (`tidy_rows`). With privacy for
+    clients they are what each private run promises and the histogram that it released.
     """
     if not withholds(comparison.privacy):
-        return list(tidy_rows(comparison))
+        splits = shared_splits(comparison.privacy)
+        return [row for row in tidy_rows(comparison) if row["split"] in splits]
     return list(_promised_rows(comparison))
 
 
@@ -114,15 +132,19 @@ def histogram_figures(counts: list[float]) -> tuple[float, float, float]:
 
 def what_was_cut(comparison: Comparison, label: str) -> dict[str, Any] | None:
     """The clip of each round, and the shares of updates that were cut, of the worst-served tenth of
-    the clients and of the others, and of weights, over all seeds; None without a record.
+    the clients and of the others, and of weights, over all seeds; None without a record. Of a
+    deployment only the clip is known, because it follows from what was released.
     """
     split = SPLITS.index(compared_split(comparison.federation))
     worst, others, weights, clips = [], [], [], []
     if not comparison.of(label):  # one that was left out of these results
         return None
     for trace in (run.trace for run in comparison.of(label)):
-        if trace.cut is None or trace.clip is None:
+        if trace.clip is None:
             return None
+        clips.append(trace.clip)
+        if trace.cut is None:
+            continue
         own = np.asarray(accuracy(trace.tables[-1, split]))
         served = np.flatnonzero(np.isfinite(own))
         clients = np.arange(len(own)) if trace.panel is None else trace.panel
@@ -131,8 +153,7 @@ def what_was_cut(comparison: Comparison, label: str) -> dict[str, Any] | None:
         worst.append(trace.cut[back & badly] & 1)
         others.append(trace.cut[back & ~badly] & 1)
         weights.append(trace.cut[back] // 2)
-        clips.append(trace.clip)
-    shares = [np.concatenate(parts) for parts in (worst, others, weights)]
+    shares = [np.concatenate([*parts, []]) for parts in (worst, others, weights)]
     found = [float(flags.mean()) if len(flags) else None for flags in shares]
     clip = [float(f"{value:.4g}") for value in np.mean(clips, axis=0)]
     return {"clip": clip, **dict(zip(("worst_tenth", "others", "weights"), found, strict=True))}

@@ -17,6 +17,7 @@ from evenly.data.splits import CENTRAL, SPLITS, Ragged
 from evenly.datasets.load import load
 from evenly.experiment.comparison import Comparison, DeploymentSetup, Incidents, Run, final_by_seed
 from evenly.experiment.deployment import (
+    CLIP,
     UNKNOWN,
     Deployment,
     DeploymentFacts,
@@ -152,6 +153,7 @@ def trace_of(
     trained = [done for done in rounds if done.number]
     cohort, weights = _cohorts(trained)
     counted = [done for done in trained if done.upload or done.download]
+    clips = [done.reports[CLIP] for done in trained if CLIP in done.reports]
     excluded = np.zeros(len(about.names), np.int32)
     for one in told.left_out if told else ():
         if NOT_FINITE in one.reason and one.client != UNKNOWN:
@@ -169,6 +171,7 @@ def trace_of(
         model={},
         reports=trained[-1].reports if trained else {},
         choice=choice,
+        clip=np.array(clips, np.float32) if len(clips) == len(trained) > 0 else None,
     )
 
 

@@ -259,15 +259,10 @@ class FairStrategy(Strategy):
                 setting, current, measurement, request, usable
             )
             request = measurement.request
-        self._request, self._measurement, self._served = (
-            None,
-            None,
-            messages.served_record(setting, after),
-        )
-        seconds, down = (
-            time.monotonic() - self._since,
-            float(self._served.count_bytes()) * (1 if measurement is None else 2),
-        )
+        self._request, self._measurement = None, None
+        self._served = messages.served_record(setting, after)
+        seconds = time.monotonic() - self._since
+        down = float(self._served.count_bytes()) * (1 if measurement is None else 2)
         deployment.record_training(request, usable, outcome, after, seconds=seconds, download=down)
         return self._served, self.options.train_metrics_aggr_fn(
             usable.contents, self.options.weighted_by_key
@@ -284,18 +279,18 @@ class FairStrategy(Strategy):
             for k, r in usable.replies.items()
             if r.arrays is not None
         }
+        slots, cells = request.cohort, None
+        if not len(slots):  # nobody was drawn: as if one were who does not return
+            slots, cells = np.zeros(1, np.int32), setting.census.cells.shape[1:]
+        chance = self._cohorts().chance(request.number - 1)
         signals = messages.signals_of(
-            setting.algorithm,
-            current.state,
-            request.cohort,
-            usable.replies,
-            self._cohorts().chance(request.number - 1),
+            setting.algorithm, current.state, slots, usable.replies, chance, cells=cells
         )
-        trained = [parts[k].model if k in parts else None for k in request.cohort.tolist()]
+        trained = [parts[k].model if k in parts else None for k in slots.tolist()]
         guard = None if self._releases is None else self._releases.guard(current.state.gate)
         outcome = aggregation.one_round(
             setting.algorithm, current.state, signals, trained, self.options.caps, guard=guard
-        )
+        ).of_slots(request.cohort)
         counted = {
             int(k)
             for k, came_back in zip(request.cohort, outcome.counted, strict=True)
@@ -315,6 +310,8 @@ class FairStrategy(Strategy):
 
     def _enough(self, request: RoundRequest, usable: TrainingReplies) -> None:
         deployment = self._running()
+        if not request.chosen and self.options.two_phase is None:
+            return  # a draw of nobody is a round, in which the model moves by noise or not at all
         try:
             messages.require_enough(deployment.setting, request, usable)
         except ValueError:

@@ -72,6 +72,11 @@ class RoundResult(NamedTuple):
     counted: np.ndarray  # bool [K]
     flags: list[Flag] = []  # noqa: RUF012 - never written to
 
+    def of_slots(self, cohort: np.ndarray) -> "RoundResult":
+        """Without the slot that stands for a cohort of nobody."""
+        count = len(cohort)
+        return self._replace(coefficients=self.coefficients[:count], counted=self.counted[:count])
+
 
 def first_state(
     algorithm: Algorithm,

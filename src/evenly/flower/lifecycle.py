@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 
 from evenly.data.federation import Census
 from evenly.experiment.deployment import (
+    CLIP,
     Deployment,
     DeploymentFacts,
     Exclusion,
@@ -306,13 +307,15 @@ class RunningDeployment:
         download: float,
     ) -> None:
         """A round of training is over."""
+        rule, gate = self.setting.algorithm.rule, self.state.state.gate
         self.done, self.state = asked.number, current
-        rule = self.setting.algorithm.rule
         reports = (
             {k: float(v) for k, v in rule.report(current.state.public).items()}
             if isinstance(rule, ReportingRule)
             else {}
         )
+        if private_rounds.is_private(self.setting.algorithm):
+            reports[CLIP] = float(gate.clip)
         uploads = [reply.upload for reply in came.replies.values()]
         self.recorder.record_round(
             asked.number,
@@ -322,7 +325,7 @@ class RunningDeployment:
             flagged=done.flags,
             examples={k: reply.examples for k, reply in came.replies.items()},
             seconds=seconds,
-            traffic=Traffic(sum(uploads) / len(uploads), download),
+            traffic=Traffic(sum(uploads) / max(len(uploads), 1), download),
             reports=reports,
         )
 

@@ -25,6 +25,7 @@ from evenly.flower.replies import (
 )
 from evenly.flower.roster import DeploymentSetting, notation_of
 from evenly.flower.wire import ModelParts, model_record, models_record
+from evenly.round import form_of_own
 from evenly.types import Algorithm, RowRule, Signals
 
 # Messages: the model, the models to choose from, and the config of each client.
@@ -346,19 +347,24 @@ def signals_of(
     cohort: np.ndarray,
     heard: Mapping[int, Reply],
     chance: np.ndarray,
+    *,
+    cells: tuple[int, int] | None = None,
 ) -> Signals:
-    """Signals of the cohort, stacked by slot [K]; zeros for clients without a usable reply."""
-    who = cohort.tolist()
-    told = {}
+    """Signals of the cohort, stacked by slot [K]; zeros for clients without a usable reply. `cells`
+    are the numbers of groups and labels, which say how many zeros where nobody is heard.
+    """
+    who, told = cohort.tolist(), {}
+    forms = form_of_own(*cells) if cells else None
     for name in sorted(algorithm.rule.needs & wire.SIGNALS.keys()):
         known = {k: reply.signals[name] for k, reply in heard.items() if name in reply.signals}
         if name == "choice":
             assert state.choice is not None
             told[name] = np.array([int(known.get(k, state.choice[k])) for k in who], np.int32)
-        elif known:
-            nothing = np.zeros_like(next(iter(known.values())))
+        elif known or forms:
+            like = next(iter(known.values())) if known else getattr(forms, name)
+            nothing = np.zeros(np.shape(like))
             told[name] = np.stack([known.get(k, nothing) for k in who]).astype(np.float32)
-            if name == "valid_table" and not told[name].any():
+            if name == "valid_table" and heard and not told[name].any():
                 LOG.warning(
                     "%s: no client in this round has validation rows, which the method needs:"
                     " coefficients do not change",

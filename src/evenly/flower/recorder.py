@@ -243,7 +243,7 @@ class Recorder:
             self._live = None
         if self._folder and how == "finished":
             self._write_report(self._folder)
-            finish(self._folder)
+            finish(self._folder, promises_of(self.deployment, self._folder))
 
     @property
     def left_out(self) -> list[Exclusion]:

@@ -19,8 +19,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 INTERVAL = 1e-3  # of the discretised loss; a finer one changes epsilon by about 1e-4
-# below this noise a discretised loss needs gigabytes; Renyi privacy gives an upper bound instead
-SMALLEST_NOISE = 0.3
+# Below this noise, with and without sampling, a discretised loss needs gigabytes and minutes; Renyi
+# privacy gives an upper bound instead. A server could else make clients compute for hours.
+SMALLEST_NOISE, SMALLEST_UNSAMPLED = 0.3, 0.1
 DIGITS = 4  # of a calibrated noise multiplier, rounded up
 ADD_OR_REMOVE, REPLACE, ZERO_OUT = "add or remove one", "replace one", "zero out one"
 
@@ -99,18 +100,28 @@ def epsilon_of(noise_multiplier: float, releases: Releases, delta: float) -> flo
         all_of_them = joint([*([noise_multiplier / math.sqrt(releases.times)]
                                if releases.times else []), *releases.more])  # fmt: skip
         return float(dp.gaussian.get_epsilon_gaussian(all_of_them, delta))
-    small = noise_multiplier < SMALLEST_NOISE
-    accountant = dp.rdp.RdpAccountant() if small else dp.pld.PLDAccountant(
-        value_discretization_interval=INTERVAL
-    )  # fmt: skip
+    accountant = accountant_for(noise_multiplier, joint(releases.more))
     return _composed(accountant, noise_multiplier, releases, delta)
+
+
+def accountant_for(sampled: float, unsampled: float) -> Any:
+    """The accountant of dp-accounting for releases of which the least noisy one of a sample has
+    this noise, and those without sampling together.
+    """
+    dp = _dp_accounting()
+    if sampled < SMALLEST_NOISE or unsampled < SMALLEST_UNSAMPLED:
+        return dp.rdp.RdpAccountant()
+    return dp.pld.PLDAccountant(value_discretization_interval=INTERVAL)
 
 
 def _composed(accountant: Any, noise: float, releases: Releases, delta: float) -> float:
     """The epsilon that an accountant finds for all releases."""
     event = _dp_accounting().event
     more = [event.GaussianDpEvent(joint(releases.more))] if releases.more else []
-    rounds = event.SelfComposedDpEvent(_sampled(event, noise, releases), releases.times)
+    one = _sampled(event, noise, releases)
+    if not accountant.supports(one):  # a draw beyond the slots is rarer than any delta
+        one = _sampled(event, noise, releases._replace(slots=0))
+    rounds = event.SelfComposedDpEvent(one, releases.times)
     return float(accountant.compose(event.ComposedDpEvent([rounds, *more])).get_epsilon(delta))
 
 
@@ -120,7 +131,7 @@ def _sampled(event: Any, noise: float, releases: Releases) -> Any:
         # a client that takes the place of another moves the sum by twice its bound
         inner = event.GaussianDpEvent(noise / 2)
         return event.SampledWithoutReplacementDpEvent(releases.registered, releases.slots, inner)
-    if releases.slots and noise >= SMALLEST_NOISE:
+    if releases.slots:
         return event.TruncatedSubsampledGaussianDpEvent(
             releases.registered, releases.rate, releases.slots, noise
         )

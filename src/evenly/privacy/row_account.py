@@ -30,10 +30,10 @@ from evenly.parts.row_privacy import (
 )
 from evenly.privacy.accounting import (
     ADD_OR_REMOVE,
-    INTERVAL,
     Releases,
     _dp_accounting,
     _up,
+    accountant_for,
     epsilon_of,
     joint,
     noise_for,
@@ -274,7 +274,7 @@ def _epsilon_of_all(releases: tuple[tuple[float, float, int], ...], delta: float
         )
         for rate, noise, times in parts
     ]
-    accountant = library.pld.PLDAccountant(value_discretization_interval=INTERVAL)
+    accountant = accountant_for(min(noise for _, noise, _ in parts), joint(whole))
     both = event.ComposedDpEvent([*sampled, *(event.GaussianDpEvent(z) for z in more)])
     return float(accountant.compose(both).get_epsilon(delta))
 

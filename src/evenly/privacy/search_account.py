@@ -7,7 +7,8 @@ The models of all trials count as released, whoever sees them. Three things deci
                release about one sample, with the noise of all of them together, and not as many
                samples as there are trials
     order      that holds if no trial depends on the result of another. Where later trials do, they
-               ask again about samples of which something is known, and amplification is not claimed
+               ask again about samples of which something is known, so that amplification is not
+               claimed. Their noise must be the same, or what is spent would follow from the data
 
 The choice itself reads figures of validation rows without noise, and no epsilon covers it.
 """
@@ -44,6 +45,9 @@ def search_epsilon(
     delta = min([usual_delta(clients), *(float(one.privacy.delta) for one in made)])
     if claim.reason or min(noises) <= 0:
         return {"epsilon": None, "delta": delta, "no_claim": claim.reason or "noise is 0"}
+    if not together and len(set(noises)) > 1:
+        why = "later trials choose their noise by results of earlier ones"
+        return {"epsilon": None, "delta": delta, "no_claim": why}
     more = tuple(
         histogram_noise(one.privacy.histogram, claim)
         for one in made

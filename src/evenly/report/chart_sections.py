@@ -7,6 +7,7 @@ import numpy as np
 
 from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Comparison
+from evenly.experiment.promises import shared_splits
 from evenly.metrics import EVERY_METRIC, METRICS
 from evenly.report.charts.accuracy import (
     accuracy_span,
@@ -416,6 +417,8 @@ def _fallbacks(comparison: Comparison, focus: Focus) -> str:
 
 
 def _weighing(comparison: Comparison, focus: Focus) -> Charts:
+    if "train" not in shared_splits(comparison.privacy):
+        return Charts({}, {})
     losses = np.mean(
         [run.trace.losses[-1, SPLITS.index("train")] for run in comparison.of(focus.baseline)],
         axis=0,

@@ -39,6 +39,7 @@ PROMISE_CUT = (
     "What the bounds cut: clipping tends to hit the clients that the model serves worst. Exact"
     " figures of the simulation, which epsilon does not cover."
 )
+PROMISE_CLIP = "The longest update that counted. It follows from released sums alone."
 RELEASED = (
     "Accuracy of clients in percent, from one noised histogram for each method (first seed), which"
     " epsilon covers. Known to the width of a bin, 5 points, and no better than the noise allows:"
@@ -77,8 +78,10 @@ def _client_promises(comparison: Comparison, promises: Mapping[str, Any]) -> lis
         "Method", "Longest update, first and last round", "Updates cut, worst tenth",
         "Updates cut, others", "Weights cut",
     )  # fmt: skip
+    words, shown = (PROMISE_CLIP, 2) if comparison.deployed else (PROMISE_CUT, len(titles))
     if cut:
-        parts.append(grid(PROMISE_CUT, [Column(title) for title in titles], cut))
+        columns = [Column(title) for title in titles[:shown]]
+        parts.append(grid(words, columns, [row[:shown] for row in cut]))
     return parts + _histograms(comparison)
 
 
@@ -90,9 +93,10 @@ ROW_PROMISE = (
 ROW_PROMISE_HOLDS = (
     "The noise is that of a client that takes part in all rounds. Batches and noise must be"
     " secret.",
-    "Not covered: numbers of rows, figures of validation and test rows, which this page shows, how"
-    " columns became numbers, and a person who has several rows. Every further run on the same rows"
-    " adds to what is revealed.",
+    "Not covered: figures of validation and test rows, numbers of rows, and counts of groups and"
+    " labels, all of which this page shows, how columns became numbers, and a person who has"
+    " several rows. Every further run on the same rows adds to what is revealed. Models of methods"
+    " that are not in the table reveal without limit.",
 )
 ROW_PROMISE_SIMULATED = (
     "This is a simulation. Its batches and noise follow from the seed, so that whoever knows the"
