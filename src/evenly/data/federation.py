@@ -51,9 +51,7 @@ class Shard(NamedTuple):
     mask: Any  # [n] 1 for rows, 0 for padding
     # number of rows that a batch has on average, where its rows are drawn independently
     expected: Any = None
-    # number of the round, from 0, and of the client's training rows, where the learning rate
-    # depends on them
-    visit: Any = None
+    visit: Any = None  # round from 0 and number of the client's rows, if the rate depends on them
 
 
 class Census(NamedTuple):
