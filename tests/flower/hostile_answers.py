@@ -163,7 +163,7 @@ def a_model_certain_of_all_rows(site: Site) -> bool:
 
 def refusals_without_end(site: Site) -> bool:
     """A refusal tells the server that few rows are between two thresholds: as often as it likes."""
-    end = np.sort(site.source.test.x[:, 1])
+    end, got = np.sort(site.source.test.x[:, 1]), {}
     for number in range(1, 151):
         got = site.ask("evaluate", linear((0, 1, 0), (float(end[1]) + number / 1e6, 0.0)), number)
     return bool(got) or FEW in site.said
@@ -177,7 +177,8 @@ def another_client_number(site: Site) -> bool:
 
 
 def a_file_named_in_the_config(site: Site) -> bool:
-    return "arrays" in site.ask("train", linear(), **{"table/../../etc/pas\u017fwd": "/etc/passwd"})
+    entry: dict[str, Any] = {"table/../../etc/pas\u017fwd": "/etc/passwd"}
+    return "arrays" in site.ask("train", linear(), **entry)
 
 
 def a_method_with_a_huge_option(site: Site) -> bool:

@@ -60,7 +60,7 @@ def test_what_cannot_be_read_is_refused_and_logged(tmp_path: Path):
     empty = Message(error=Error(1, "no content"), metadata=envelope)  # pyright: ignore[reportCallIssue]
     context = Context(1, 7, site.config, site.state, {})
     reply = site_policy(empty, context, lambda *_: pytest.fail("it was answered"))
-    assert reply.error.reason.startswith("The policy of this site refuses the request: ")
+    assert str(reply.error.reason).startswith("The policy of this site refuses the request: ")
     (entry,) = site.entries()
     assert (entry.kind, entry.decision) == ("unreadable", "refused")
 
