@@ -87,6 +87,26 @@ def row_weights_without_one_row(site: Site) -> bool:
     return bool(np.allclose(change["w"][:, 1] / change["b"][1], target, atol=1e-2))
 
 
+def one_row_of_a_group_and_label(site: Site) -> bool:
+    """A model that many rows move, but of one group and label only one, and two sets of row
+    weights, with and without this group and label.
+    """
+    own = site.source.train
+    cell = own.x[(own.group == 1) & (own.y == 1)]
+    first, second = np.sort(cell[:, 1])[:2]  # far apart
+    model, sums = linear((0, 8, 0), (4 * (first + second), 0.0)), []
+    for number, last in enumerate((1.0, 0.0), 1):
+        told: dict[str, Any] = {}
+        wire.put(told, wire.ROW_WEIGHTS, np.array([[1.0, 1.0], [1.0, last]]))
+        got = site.ask("train", model, number, coefficient=1.0, **told)
+        if "arrays" not in got:
+            return False
+        sums.append(got["arrays"])
+    change = {name: sums[0][name] - sums[1][name] for name in sums[0]}
+    target = cell[cell[:, 1] == first][0]
+    return bool(np.allclose(change["w"][:, 1] / change["b"][1], target, atol=1e-2))
+
+
 def sums_by_label(site: Site, start: int = 1, **config: Any) -> np.ndarray | None:
     """Sums of the features of each label, from the updates of two models without weights: the
     share with which each label moves them is known. [labels, features]
@@ -246,6 +266,7 @@ MORE_ATTEMPTS = [
     Attempt(choice_that_rests_on_one_row, "Only 1.0 of 61 rows", RARE, "ifca(groups=2)"),
     Attempt(choice_among_many_models, "the method has 2", method="ifca(groups=2)"),
     Attempt(row_weights_without_one_row, "group and label", SMALL, "fedfb(batch_size=100)"),
+    Attempt(one_row_of_a_group_and_label, "rows of a group and", method="fedfb(batch_size=100)"),
     Attempt(two_biases_and_a_rare_label, "1 labels have", RARE, ONE_STEP),
     Attempt(
         methods_that_weigh_rows_differently, "pairs of group and label", SMALL, ONE_STEP,
