@@ -167,6 +167,32 @@ def sums_over_changing_parts(site: Site) -> bool:
     return bool(np.allclose(ratio / np.median(ratio), 1, atol=0.01))
 
 
+def equations_of_many_rounds(site: Site) -> bool:
+    """All rows of a label. Under a model that is certain, and wrong, of a label, these rows alone
+    move it, each by its features. In the last batch of a round, which is shorter, rows count more:
+    every round is an equation about the rows, whose factors follow from the seed. No policy
+    refuses this.
+    """
+    own, model, factors, moved = site.source.train, linear(b=(30.0, 0.0)), [], []
+    for number in range(1, 81):
+        got = site.ask("train", model, number, coefficient=1.0)
+        if "arrays" not in got:
+            return False
+        factor = np.zeros(own.size)
+        for batch in batches(0, number, 0, own.size):
+            there = batch[batch >= 0]
+            factor[there] = 1 / len(there)
+        factors.append(factor)
+        moved.append(np.append(got["arrays"]["w"][:, 1], got["arrays"]["b"][1]))
+    found = np.linalg.lstsq(np.array(factors), np.array(moved, np.float64), rcond=None)[0]
+    of_label = found[:, -1] > found[:, -1].max() / 2
+    if (of_label != (own.y == 1)).any():
+        return False
+    return bool(
+        np.allclose(found[of_label, :-1] / found[of_label, -1:], own.x[own.y == 1], atol=1e-3)
+    )
+
+
 def a_model_certain_of_all_rows(site: Site) -> bool:
     """Weights so large that no row has a loss that single precision can tell from 0. The row with
     the least certain answer still moves the model by far the most.

@@ -9,7 +9,7 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from evenly.flower.clients.egress import EgressEntry, sentences
 from evenly.flower.clients.guard import site_policy
-from tests.flower.hostile_answers import MORE_ATTEMPTS
+from tests.flower.hostile_answers import MORE_ATTEMPTS, equations_of_many_rounds
 from tests.flower.hostile_server import (
     AGREED,
     ATTEMPTS,
@@ -51,6 +51,23 @@ def test_without_a_policy_every_attempt_succeeds(attempt: Attempt):
 
 def test_there_are_at_least_forty_different_attempts():
     assert len({one.attack for one in EVERY}) >= 40
+
+
+@pytest.mark.further
+def test_only_noise_stops_a_server_that_collects_equations(tmp_path: Path):
+    """The limit of every policy, as docs/flower-policy.md says it: 80 rounds of the agreed method
+    tell all rows of a label, and do not where rows are private.
+    """
+    (tmp_path / "exact").mkdir()
+    assert equations_of_many_rounds(Site(LARGE, tmp_path / "exact", AGREED))
+    (tmp_path / "noised").mkdir()
+    method = f"{AGREED}+dp(unit=row, rate=0.2, noise_multiplier=1, signal_noise=3)"
+    site = Site(LARGE, tmp_path / "noised", method)
+    with (tmp_path / "noised" / "policy.toml").open("a") as file:
+        file.write("\nepsilon = 100.0\n")
+    site.config["ledger"] = str(tmp_path / "noised" / "ledger.json")
+    assert not equations_of_many_rounds(site)
+    assert sum(one.decision == "left" for one in site.entries()) > 20  # it was no refusal
 
 
 def test_what_cannot_be_read_is_refused_and_logged(tmp_path: Path):
