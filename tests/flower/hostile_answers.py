@@ -87,6 +87,26 @@ def row_weights_without_one_row(site: Site) -> bool:
     return bool(np.allclose(change["w"][:, 1] / change["b"][1], target, atol=1e-2))
 
 
+def one_row_of_a_group_and_label(site: Site) -> bool:
+    """A model that many rows move, but of one group and label only one, and two sets of row
+    weights, with and without this group and label.
+    """
+    own = site.source.train
+    cell = own.x[(own.group == 1) & (own.y == 1)]
+    first, second = np.sort(cell[:, 1])[:2]  # far apart
+    model, sums = linear((0, 8, 0), (4 * (first + second), 0.0)), []
+    for number, last in enumerate((1.0, 0.0), 1):
+        told: dict[str, Any] = {}
+        wire.put(told, wire.ROW_WEIGHTS, np.array([[1.0, 1.0], [1.0, last]]))
+        got = site.ask("train", model, number, coefficient=1.0, **told)
+        if "arrays" not in got:
+            return False
+        sums.append(got["arrays"])
+    change = {name: sums[0][name] - sums[1][name] for name in sums[0]}
+    target = cell[cell[:, 1] == first][0]
+    return bool(np.allclose(change["w"][:, 1] / change["b"][1], target, atol=1e-2))
+
+
 def sums_by_label(site: Site, start: int = 1, **config: Any) -> np.ndarray | None:
     """Sums of the features of each label, from the updates of two models without weights: the
     share with which each label moves them is known. [labels, features]
@@ -147,6 +167,32 @@ def sums_over_changing_parts(site: Site) -> bool:
     return bool(np.allclose(ratio / np.median(ratio), 1, atol=0.01))
 
 
+def equations_of_many_rounds(site: Site) -> bool:
+    """All rows of a label. Under a model that is certain, and wrong, of a label, these rows alone
+    move it, each by its features. In the last batch of a round, which is shorter, rows count more:
+    every round is an equation about the rows, whose factors follow from the seed. No policy
+    refuses this.
+    """
+    own, model, factors, moved = site.source.train, linear(b=(30.0, 0.0)), [], []
+    for number in range(1, 81):
+        got = site.ask("train", model, number, coefficient=1.0)
+        if "arrays" not in got:
+            return False
+        factor = np.zeros(own.size)
+        for batch in batches(0, number, 0, own.size):
+            there = batch[batch >= 0]
+            factor[there] = 1 / len(there)
+        factors.append(factor)
+        moved.append(np.append(got["arrays"]["w"][:, 1], got["arrays"]["b"][1]))
+    found = np.linalg.lstsq(np.array(factors), np.array(moved, np.float64), rcond=None)[0]
+    of_label = found[:, -1] > found[:, -1].max() / 2
+    if (of_label != (own.y == 1)).any():
+        return False
+    return bool(
+        np.allclose(found[of_label, :-1] / found[of_label, -1:], own.x[own.y == 1], atol=1e-3)
+    )
+
+
 def a_model_certain_of_all_rows(site: Site) -> bool:
     """Weights so large that no row has a loss that single precision can tell from 0. The row with
     the least certain answer still moves the model by far the most.
@@ -163,7 +209,7 @@ def a_model_certain_of_all_rows(site: Site) -> bool:
 
 def refusals_without_end(site: Site) -> bool:
     """A refusal tells the server that few rows are between two thresholds: as often as it likes."""
-    end = np.sort(site.source.test.x[:, 1])
+    end, got = np.sort(site.source.test.x[:, 1]), {}
     for number in range(1, 151):
         got = site.ask("evaluate", linear((0, 1, 0), (float(end[1]) + number / 1e6, 0.0)), number)
     return bool(got) or FEW in site.said
@@ -177,7 +223,8 @@ def another_client_number(site: Site) -> bool:
 
 
 def a_file_named_in_the_config(site: Site) -> bool:
-    return "arrays" in site.ask("train", linear(), **{"table/../../etc/pas\u017fwd": "/etc/passwd"})
+    entry: dict[str, Any] = {"table/../../etc/pas\u017fwd": "/etc/passwd"}
+    return "arrays" in site.ask("train", linear(), **entry)
 
 
 def a_method_with_a_huge_option(site: Site) -> bool:
@@ -245,6 +292,7 @@ MORE_ATTEMPTS = [
     Attempt(choice_that_rests_on_one_row, "Only 1.0 of 61 rows", RARE, "ifca(groups=2)"),
     Attempt(choice_among_many_models, "the method has 2", method="ifca(groups=2)"),
     Attempt(row_weights_without_one_row, "group and label", SMALL, "fedfb(batch_size=100)"),
+    Attempt(one_row_of_a_group_and_label, "rows of a group and", method="fedfb(batch_size=100)"),
     Attempt(two_biases_and_a_rare_label, "1 labels have", RARE, ONE_STEP),
     Attempt(
         methods_that_weigh_rows_differently, "pairs of group and label", SMALL, ONE_STEP,

@@ -9,7 +9,7 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from evenly.flower.clients.egress import EgressEntry, sentences
 from evenly.flower.clients.guard import site_policy
-from tests.flower.hostile_answers import MORE_ATTEMPTS
+from tests.flower.hostile_answers import MORE_ATTEMPTS, equations_of_many_rounds
 from tests.flower.hostile_server import (
     AGREED,
     ATTEMPTS,
@@ -53,6 +53,23 @@ def test_there_are_at_least_forty_different_attempts():
     assert len({one.attack for one in EVERY}) >= 40
 
 
+@pytest.mark.further
+def test_only_noise_stops_a_server_that_collects_equations(tmp_path: Path):
+    """The limit of every policy, as docs/flower-policy.md says it: 80 rounds of the agreed method
+    tell all rows of a label, and do not where rows are private.
+    """
+    (tmp_path / "exact").mkdir()
+    assert equations_of_many_rounds(Site(LARGE, tmp_path / "exact", AGREED))
+    (tmp_path / "noised").mkdir()
+    method = f"{AGREED}+dp(unit=row, rate=0.2, noise_multiplier=1, signal_noise=3)"
+    site = Site(LARGE, tmp_path / "noised", method)
+    with (tmp_path / "noised" / "policy.toml").open("a") as file:
+        file.write("\nepsilon = 100.0\n")
+    site.config["ledger"] = str(tmp_path / "noised" / "ledger.json")
+    assert not equations_of_many_rounds(site)
+    assert sum(one.decision == "left" for one in site.entries()) > 20  # it was no refusal
+
+
 def test_what_cannot_be_read_is_refused_and_logged(tmp_path: Path):
     """A message without content, as a server can send one."""
     site = Site(LARGE, tmp_path, AGREED)
@@ -60,7 +77,7 @@ def test_what_cannot_be_read_is_refused_and_logged(tmp_path: Path):
     empty = Message(error=Error(1, "no content"), metadata=envelope)  # pyright: ignore[reportCallIssue]
     context = Context(1, 7, site.config, site.state, {})
     reply = site_policy(empty, context, lambda *_: pytest.fail("it was answered"))
-    assert reply.error.reason.startswith("The policy of this site refuses the request: ")
+    assert str(reply.error.reason).startswith("The policy of this site refuses the request: ")
     (entry,) = site.entries()
     assert (entry.kind, entry.decision) == ("unreadable", "refused")
 

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 
 from evenly.algorithms import algorithm
+from evenly.data.sensitive import MOST_CLASSES
 from evenly.data.splits import SPLITS
 from evenly.flower import wire
 from evenly.flower.clients import guard, private, rows
@@ -330,7 +331,7 @@ def _inspect_training(engine: Engine, request: ClientRequest) -> None:
     )
     guard.inspect_training(own, now.row_weights, numbers, noised=request.noised)
     if now.algorithm.network is None and not request.noised:
-        _inspected(engine.look(now, request.model))(own.train)
+        _inspected(engine.look(now, request.model), by_cell=_by_cell(now))(own.train)
     _inspect_cells(request)
 
 
@@ -347,12 +348,17 @@ def _splits(request: ClientRequest) -> tuple[str, ...]:
     return tuple(split for split in guard.allowed_splits(SPLITS) if split not in hidden)
 
 
-def _inspected(look: Look) -> Look:
+def _by_cell(now: RoundConfig) -> bool:
+    """Whether rows are weighed, or losses added up, by group and label."""
+    return now.row_weights is not None or "cell_loss" in now.algorithm.needs
+
+
+def _inspected(look: Look, *, by_cell: bool = False) -> Look:
     """A look at a model whose losses the site's policy sees."""
 
     def inspected(own: ClientRows) -> RowOutcomes:
         seen = look(own)
-        guard.inspect_losses(seen)
+        guard.inspect_losses(seen, own.group * MOST_CLASSES + own.y if by_cell else None)
         return seen
 
     return inspected
@@ -473,7 +479,7 @@ def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: Client
 def _signals(engine: Engine, request: ClientRequest, context: Context) -> Metrics:
     now, model = request.config, request.model
     look, penalty = engine.look(now, model), engine.penalty(now, model)
-    look = look if request.noised else _inspected(look)
+    look = look if request.noised else _inspected(look, by_cell=_by_cell(now))
     if request.question is not None and request.admitted is not None:
         return private.signals(
             request.question, request.admitted, request.client, context, look,

@@ -426,7 +426,7 @@ def inspect_choice(losses: Sequence[np.ndarray]) -> None:
             )
 
 
-def inspect_losses(seen: RowOutcomes) -> None:
+def inspect_losses(seen: RowOutcomes, cell: np.ndarray | None = None) -> None:
     """Refuse a model that is made so that few rows alone move it, make up its loss, or are decided
     by its next change.
 
@@ -436,6 +436,8 @@ def inspect_losses(seen: RowOutcomes) -> None:
 
     Args:
         seen: Loss and predicted label of each row under the model that was received.
+        cell: A number of the group and label of each row, if rows are weighed or losses added up by
+            both. The same must then hold among the rows of each.
     """
     current = _IN_PROGRESS.get()
     if current is None or not len(seen.losses):
@@ -443,23 +445,32 @@ def inspect_losses(seen: RowOutcomes) -> None:
     losses = np.asarray(seen.losses, np.float64)
     if not np.isfinite(losses).all():
         raise Refusal("the model it received gives losses that are not finite", "Losses are NaN.")
-    pull = -np.expm1(-losses.clip(0))
+    losses = losses.clip(0)
+    if current.request.kind == "train" and -np.expm1(-losses.max()) <= GRAIN:
+        # single precision hides which row moves it most
+        raise Refusal(FEW, "The model that was received is certain of every row.")
+    _require_many_behind(losses, "rows", current.policy)
+    for number in [] if cell is None else np.unique(cell):
+        _require_many_behind(losses[cell == number], "rows of a group and label", current.policy)
+
+
+def _require_many_behind(losses: np.ndarray, rows: str, policy: Policy) -> None:
+    """Refuse if few of these rows move a model, make up its loss, or are undecided under it."""
+    pull = -np.expm1(-losses)
     if pull.max() <= GRAIN:
-        if current.request.kind == "train":  # single precision hides which row moves it most
-            raise Refusal(FEW, "The model that was received is certain of every row.")
         return
-    alone = effective_rows(losses.clip(0)) if losses.max() > LARGEST_FAIR else np.inf
-    _require_many("would move", min(effective_rows(pull), alone), len(losses), current.policy)
-    undecided = pull * np.exp(-losses.clip(0))
-    _require_many("are undecided under", effective_rows(undecided), len(losses), current.policy)
+    alone = effective_rows(losses) if losses.max() > LARGEST_FAIR else np.inf
+    among = f"{len(losses)} {rows}"
+    _require_many("would move", min(effective_rows(pull), alone), among, policy)
+    _require_many("are undecided under", effective_rows(pull * np.exp(-losses)), among, policy)
 
 
-def _require_many(what: str, effective: float, size: int, policy: Policy) -> None:
+def _require_many(what: str, effective: float, among: str, policy: Policy) -> None:
     if effective < policy.least_cell:
         raise Refusal(
             FEW,
-            f"Only {effective:.1f} of {size} rows {what} the model that was received, and"
-            f" least_cell is {policy.least_cell}.",
+            f"Only {effective:.1f} of {among} {what} the model that was received, and least_cell"
+            f" is {policy.least_cell}.",
         )
 
 
