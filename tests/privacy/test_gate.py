@@ -57,6 +57,13 @@ def signals_of(numbers: np.ndarray, returned: np.ndarray) -> Signals:
     )
 
 
+def first_memory(rule, public, signals):
+    """What clients remember that take part for the first time."""
+    if type(rule).remember is evenly_round.Rule.remember:
+        return signals.memory
+    return evenly_round._each(lambda own: rule.remember(public, own), signals)
+
+
 class Recorder:
     """Stands in for the noise: stores every sum and its deviation. Rounds that are traced together
     are all told the releases of the first, so that only what their clients add differs.
@@ -85,13 +92,11 @@ class NoisedRecorder(Recorder):
 
 
 def one_round(rule, public, guard, signals, vectors, recorder: Recorder | None = None):
-    """The sums of a round before their noise, its deviations, and the clients' coefficients."""
-    k = len(signals.returned)
-    nothing = evenly_round.Memory(np.zeros(k, bool), None)
-    if type(rule).remember is not evenly_round.Rule.remember:
-        form = evenly_round._each(lambda own: rule.remember(public, own), signals)
-        nothing = nothing._replace(value=jax.tree.map(jnp.zeros_like, form))
-        signals = evenly_round.recall(rule, public, signals, nothing)
+    """The sums of a round before their noise, its deviations, and the clients' coefficients. Without
+    a memory they take part for the first time.
+    """
+    if not jax.tree.leaves(signals.memory):
+        signals = signals._replace(memory=first_memory(rule, public, signals))
     recorder = recorder or Recorder()
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(gate, "add_noise", recorder)
@@ -129,9 +134,12 @@ def shift(name: str, numbers: np.ndarray, vectors: np.ndarray, **changes) -> flo
     """How far the last client moves all releases, in standard deviations of their noise."""
     everyone = np.ones(len(numbers), bool)
     told = [signals_of(numbers, here) for here in (everyone, np.arange(len(numbers)) < 5)]
-    sums, deviations, _ = two_rounds(
-        *begun(name, **changes), trees.stack(told), vectors.astype(np.float32)
-    )
+    return shifted(*begun(name, **changes), told, vectors.astype(np.float32))
+
+
+def shifted(rule, public, guard, told, vectors) -> float:
+    """The distance of the releases of two cohorts, in standard deviations of their noise."""
+    sums, deviations, _ = two_rounds(rule, public, guard, trees.stack(told), vectors)
     return float(
         np.sqrt(
             sum(
@@ -159,6 +167,52 @@ def test_no_client_moves_the_releases_by_more_than_the_noise_allows(name, number
         name, np.array(numbers, float).reshape(6, 8), np.array(vectors, float).reshape(6, 3)
     )
     assert moved <= 1 + 1e-4
+
+
+@jax.jit
+def played(rule, public, guard, signals, vectors):
+    """The public numbers and the gate after a round with noise, and what clients remember."""
+    begun = jax.tree.leaves(signals.memory)
+    memory = signals.memory if begun else first_memory(rule, public, signals)
+    weighing = evenly_round.weigh(rule, public, signals._replace(memory=memory), guard)
+    norms = (vectors**2).sum(1)
+    told = signals._replace(memory=memory, square_norm=norms)
+    summed = evenly_round.sum_up(rule, public, weighing, told, guard)
+    short = jax.vmap(lambda own: gate.shorten(own, guard.state.clip))(vectors)
+    total = jnp.tensordot(weighing.weight, short, (0, 0), precision="highest")
+    total = evenly_round.noised(rule, public, total, guard)
+    _, after = evenly_round.step(rule, public, summed, total)
+    return after, guard._replace(state=summed.gate), summed.memory
+
+
+@pytest.mark.further
+@pytest.mark.parametrize("name", PRIVATE)
+def test_no_client_moves_them_by_more_whatever_was_released_before(name):
+    """Later rounds: other public numbers and clips, and any memory of clients."""
+    draw = np.random.default_rng(8)
+
+    def any_other(leaf):
+        return draw.permuted(np.asarray(leaf) * 10.0 ** draw.integers(5)).astype(leaf.dtype)
+
+    wild = [np.nan, np.inf, -np.inf, 1e9, -1e9, 1e30, -3.0]
+    for _ in range(3):
+        rule, public, guard = begun(name)
+        memory = ()
+        for _ in range(3):
+            told = signals_of(draw.uniform(0, 50, (6, 8)), np.ones(6, bool))
+            guard = guard._replace(key=jax.random.key(draw.integers(2**31)))
+            vectors = draw.normal(size=(6, 3)).astype(np.float32)
+            public, guard, memory = played(
+                rule, public, guard, told._replace(memory=memory), vectors
+            )
+        for _ in range(5):
+            numbers = draw.uniform(0, 50, (6, 8))
+            numbers[draw.random((6, 8)) < 0.2] = draw.choice(wild)
+            memory = jax.tree.map(any_other, memory)
+            told = [signals_of(numbers, here)._replace(memory=memory)
+                    for here in (np.ones(6, bool), np.arange(6) < 5)]  # fmt: skip
+            vectors = draw.normal(size=(6, 3)).astype(np.float32) * 10.0 ** draw.integers(-3, 4)
+            assert 0 < shifted(rule, public, guard, told, vectors) <= 1 + 1e-4
 
 
 # numbers of a client that reaches all bounds at once, where large numbers alone do not, and of
