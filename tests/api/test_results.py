@@ -325,6 +325,19 @@ def test_loggers_are_checked_before_training():
         evenly.compare("synthetic(clients=4)", "fedavg", rounds=1, seeds=1, log=["tensorbord"])
 
 
+def test_a_function_logs_every_evaluation_in_memory():
+    seen = []
+    results = evenly.compare(
+        "synthetic(clients=4)", "fedavg", rounds=4, evaluate_every=2, seeds=2, progress=False,
+        log=lambda point: seen.append((point.run.seed, point.round, point.values["test"])),
+    )  # fmt: skip
+    history = results.history("test")
+    assert sorted(one[:2] for one in seen) == [(s, r) for s in (0, 1) for r in (0, 2, 4)]
+    for seed, done, values in seen:
+        row = history[(history["seed"] == seed) & (history["round"] == done)]
+        assert values["worst10"] == row["worst10"].item()
+
+
 @record
 class OwnLogistic(evenly.models.Logistic):
     """A model that is not evenly's, so that no folder stores its code."""
