@@ -140,6 +140,8 @@ def test_the_command_prints_the_tool_and_each_paper_once():
     assert list(parse(shown)) == ["evenly", "ezzeldin2023fairfed", "li2020fair"]
     assert list(parse(run("cite", *METHODS)))[:2] == ["evenly", "mcmahan2017communication"]
     assert "Did you mean 'fairfed'?" in run("cite", "fairfedd", code=2)
+    notations = ("q-fedavg(q=2)+uniform(clients=5)", "fairfed+reweigh")
+    assert evenly.cite(*notations) == evenly.cite("q-fedavg", "fairfed")
 
 
 def test_a_method_of_your_own_is_cited_by_its_entry_or_named_in_a_comment(registries: None):

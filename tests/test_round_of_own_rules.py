@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import evenly
 from evenly import round as derived
-from evenly.algorithms import FedAvg, Method, algorithm
+from evenly.algorithms import METHODS, FedAvg, Method, algorithm
 from evenly.data.federation import Census
 from evenly.privacy import gate
 from evenly.privacy.claims import gate_of
@@ -158,6 +159,17 @@ def test_a_mistake_in_a_rule_is_explained(rule: Rule, message: str, told: str):
     assert f"what its `needs` names: {told}." in notes
 
 
+def test_a_rule_that_reads_a_sum_without_a_stage_is_told_of_stages():
+    @record
+    class Unstaged(ByLoss):
+        def weigh(self, public: Any, own: Own, sums: tuple) -> Weighed:
+            return Weighed(own.loss / sums[0])
+
+    with pytest.raises(IndexError) as caught:
+        derived.weigh(Unstaged(), (), SIGNALS)
+    assert "as many entries as its `stages` says: 0." in " ".join(caught.value.__notes__)
+
+
 def test_a_method_explains_what_its_rule_lacks():
     def method(rule: type) -> Method:
         return Method(name="own", title="Own", reference="", formula="", rule=rule)
@@ -178,7 +190,8 @@ def test_a_method_explains_what_its_rule_lacks():
     with pytest.raises(ValueError, match="power is a field of Fields but not a setting"):
         method(Fields).build({"power": 2.0})
     with pytest.raises(ValueError, match=r"needs may name examples, loss, .*; got accuracy"):
-        method(Curious).build({})
+        evenly.register(method(Curious))
+    assert "own" not in METHODS
 
 
 def test_lengths_are_0_before_training_and_counted_after_it():

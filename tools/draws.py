@@ -5,6 +5,7 @@ A draw's figure is the mean over its splits. Intervals are over draws, because s
 share their clients and are not independent.
 """
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -23,6 +24,7 @@ from tools.pictures import beside, heading, series
 
 Stored = dict[str, Any]
 HEADLINE = ("average", "average_devices", "worst10", "variance")
+WIDEST = 7.5  # pixels of a letter in the widest usual font; a browser may not have the measured one
 MOST_METHODS = 3  # with a column for each of their figures
 MEANING = (
     "A draw's figure is the mean over its splits. `below` counts the draws whose figure is lower"
@@ -231,7 +233,7 @@ def draws_chart(stored: Stored) -> str:
     panels = []
     for metric in dict.fromkeys(one["metric"] for one in figures):
         rows = [
-            {"method": one["label"], "value": value, "series": who}
+            {"method": lines_of(one["label"]), "value": value, "series": who}
             for one in figures
             if one["metric"] == metric
             for value, who in (*((v, "a draw") for v in one["values"]), (one["paper"], "the paper"))
@@ -240,11 +242,32 @@ def draws_chart(stored: Stored) -> str:
     return beside(*panels)
 
 
+def lines_of(label: str) -> str:
+    """Return a label in lines of at most 30 letters where its parts and settings allow it.
+
+    >>> lines_of("fedavg(weights=equal)+uniform(clients=10)").splitlines()
+    ['fedavg(weights=equal)', '+uniform(clients=10)']
+    >>> lines_of("fedavg+full")
+    'fedavg+full'
+    """
+    lines = textwrap.wrap(
+        label.replace("+", " +"), 30, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines).replace(" +", "+")
+
+
 def _panel(rows: list[Stored], title: str, *, first: bool) -> Any:
     look = series(["a draw", "the paper"], 2)
-    axis = alt.Axis(grid=True, labelLimit=320, labels=first)
+    longest = max(len(line) for row in rows for line in row["method"].splitlines())
+    axis = alt.Axis(
+        grid=True,
+        labels=first,
+        labelExpr="split(datum.label, '\\n')",
+        labelLimit=0,
+        minExtent=WIDEST * longest if first else 0,
+    )
     base = alt.Chart(values(rows)).encode(
-        x=alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
+        x=alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=3)),
         y=alt.Y("method:N", sort=None, title=None, axis=axis),
         **look,
     )

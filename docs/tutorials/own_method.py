@@ -28,7 +28,8 @@
 # server must learn, and it can be computed under secure aggregation. Here the rule needs the sum of
 # the losses and the number of clients, so it has one stage. `contribute` is the part of one client,
 # and `weigh` is called with the sums. `exponent` instead of `exp(...)` keeps the weight from
-# overflowing at low temperatures.
+# overflowing at low temperatures. The rule is compiled before there are numbers: for anything
+# beyond arithmetic use `jax.numpy`, such as `jnp.sqrt(own.loss)`, and `jnp.where` in place of `if`.
 
 # %%
 import subprocess

@@ -86,7 +86,7 @@ network = SmallCNN()
 network.load_state_dict(model.to_torch())
 with torch.no_grad():
     scores = network.eval()(torch.from_numpy(results.federation.x))
-predicted = np.array(model.labels)[scores.argmax(1).numpy()]
+predicted = model.classes[scores.argmax(1).numpy()]
 bool((predicted == model.predict(results.federation.x)).all())
 
 # %% [markdown]

@@ -23,7 +23,7 @@ from evenly.experiment.plan import ALL_MODELS
 from evenly.metrics import EVERY_METRIC, Metric
 from evenly.metrics.metric import RESTS_ON
 from evenly.models import TASKS
-from evenly.notation import unknown
+from evenly.notation import parse, unknown
 from evenly.parts.optimisers import OPTIMISERS, Optimiser, optimiser_parts
 from evenly.parts.sampling import SAMPLINGS, Full
 from evenly.parts.work import PREPARES
@@ -108,7 +108,8 @@ def cite(*names: str) -> str:
     """Return BibTeX entries for evenly itself and for the publications of methods.
 
     Args:
-        *names: Names of methods. Without names, only evenly itself is cited.
+        *names: Names of methods, or notations such as "q-fedavg(q=1)": all methods of a comparison
+            are ``evenly.cite(*results.methods)``. Without names, only evenly itself is cited.
 
     Returns:
         BibTeX. A publication of several of the methods occurs once. A method of your own that has
@@ -130,8 +131,9 @@ def cite(*names: str) -> str:
         }
     """
     entries = {"evenly": TOOL}
-    for name in names:
-        if _text(name) not in METHODS:
+    for notation in names:
+        name = parse(_text(notation))[0].name
+        if name not in METHODS:
             raise unknown("method", name, METHODS)
         method = METHODS[name]
         own = {one[1]: one[0] for one in ENTRY.finditer(method.bibtex)}
@@ -280,7 +282,7 @@ def reveals(method: Method, select: Select | None = None) -> str:
     """The information that clients reveal besides their update, with the method's own sampling or
     with another one. What only the sampling needs is sent once.
     """
-    algorithm = _algorithm(method, select)
+    algorithm = method.build_first(select)
     each = _needs(algorithm)
     once = [f"{need} (once)" for need in sorted(algorithm.select.needs - each)]
     return ", ".join([*sorted(each), *once]) or "nothing"
@@ -299,7 +301,7 @@ def trial(method: Method) -> str:
     """A command that compares the method with FedAvg, on data with groups if the method needs
     them.
     """
-    groups = {"table", "valid_table", "cell_loss", "unprivileged"} & _needs(_algorithm(method))
+    groups = {"table", "valid_table", "cell_loss", "unprivileged"} & _needs(method.build_first())
     edges = "--model 'mlp(bias=false)' " if method.network else ""
     methods = f"'fedavg,{method.example}'" if method.example else f"fedavg,{method.name}"
     methods = method.name if method.name == "fedavg" else methods  # a method cannot occur twice
@@ -307,13 +309,6 @@ def trial(method: Method) -> str:
         f"evenly compare {'--data synthetic-census ' if groups else ''}{edges}--algorithms"
         f" {methods}"
     )
-
-
-def _algorithm(method: Method, select: Select | None = None) -> Algorithm:
-    first = {
-        name: values[0] for name, values in method.defaults.items() if isinstance(values, list)
-    }
-    return method.build(first, select=select)
 
 
 def _needs(algorithm: Algorithm) -> frozenset[str]:

@@ -270,7 +270,8 @@ def _each(function: Callable[[Own], Any], signals: Signals, rule: Rule | None = 
                 f"{type(rule).__name__} is compiled before there are numbers: use jax.numpy"
                 " (jnp.sqrt, jnp.where, jnp.maximum) and not math, NumPy or `if`. Of `own` it is"
                 f" told what its `needs` names: {', '.join(sorted(rule.needs)) or 'nothing'}."
-                " Everything else is None."
+                " Everything else is None. `sums` has as many entries as its `stages` says:"
+                f" {rule.stages}."
             )
         raise
 

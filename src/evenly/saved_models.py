@@ -5,6 +5,7 @@ encoder and the parameters.
 """
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ HEADER = {
 }  # fmt: skip
 STORED = {"name": str, "settings": dict[str, Any]}  # of a task
 LEAF = {"path": str, "shape": list[int], "dtype": str}
+WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")  # a label that is a whole number, as numbers are written
 REPEATED = ("layers", "blocks")  # settings that count repeated layers, each of which has parameters
 COLUMNS = {"numeric": Numeric, "categorical": Categorical}
 
@@ -40,7 +42,7 @@ class Model:
     Args:
         task: Model and loss.
         params: Trained parameters of the task.
-        labels: Names of the classes, by class number.
+        labels: Names of the classes, by class number, as text.
         shape: Shape of one example.
         dtype: Type of the features.
         encoder: Encoding of a table's columns as features; None if the model was trained on arrays.
@@ -68,6 +70,23 @@ class Model:
         return f"Model: {type(self.task).__name__} of {size} features{named}; labels {labels}"
 
     @property
+    def classes(self) -> np.ndarray:
+        """The labels by class number, as `predict` returns them.
+
+        Example:
+            >>> from evenly.models import Logistic
+            >>> params = {"w": np.ones(1, np.float32), "b": np.zeros((), np.float32)}
+            >>> task = Logistic(features=1)
+            >>> Model(task=task, params=params, labels=("0", "1"), shape=(1,)).classes
+            array([0, 1])
+        """
+        if all(WHOLE.fullmatch(label) for label in self.labels):
+            return np.array([int(label) for label in self.labels])
+        if set(self.labels) <= {"False", "True"}:
+            return np.array([label == "True" for label in self.labels])
+        return np.array(self.labels)
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of the features; empty if the model was trained on arrays."""
         return () if self.encoder is None else self.encoder.features
@@ -79,14 +98,18 @@ class Model:
             rows: A table, which is encoded as in training, or an array of features [n, ...].
 
         Returns:
-            Labels, text [n].
+            Labels [n]: whole numbers or booleans if all labels of the training data are, otherwise
+            text.
 
         Raises:
             TypeError: If `rows` is a table and the model was trained on arrays.
             ValueError: If columns are missing, or rows have another shape or type than in training.
         """
-        outcome = self.task.predict(self.params, self._examples(rows))
-        return np.array(self.labels)[np.asarray(outcome)]
+        return self.classes[self._outcome(rows)]
+
+    def _outcome(self, rows: Any) -> np.ndarray:
+        """The class number of each row."""
+        return np.asarray(self.task.predict(self.params, self._examples(rows)))
 
     def probabilities(self, rows: Any) -> np.ndarray:
         """Predict the probability of each label.
@@ -137,7 +160,7 @@ class Model:
             True
         """
         true = TableColumn.of("The labels", as_pandas(labels)).words()
-        predicted = self.predict(rows)
+        predicted = np.array(self.labels)[self._outcome(rows)]
         require(
             0 < len(predicted) == len(true),
             f"There must be one label for each of the {len(predicted):,} rows, and at least one"

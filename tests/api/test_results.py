@@ -295,9 +295,27 @@ def test_a_model_scores_like_scikit_learn(results: evenly.Results):
     with pytest.raises(ValueError, match="at least one row"):
         model.score(rows.head(0), [])
     numbered = replace(model, labels=("0", "1"))
-    right = np.array([numbered.labels.index(word) for word in numbered.predict(rows)])
+    right = numbered.predict(rows)
+    assert right.dtype == int
     for labels in (right, right.astype(float), pd.Series(right, dtype="Int64"), list(right)):
         assert numbered.score(rows, labels) == 1, "a column with gaps holds 1.0, which is 1"
+
+
+def test_privacy_has_the_promise_of_each_private_method(tmp_path: Path):
+    methods = ["fedavg", "fedavg+full+dp(epsilon=8, forced=true)", "fedavg+dp(unit=row, epsilon=4)"]
+    results = evenly.compare("synthetic(clients=6)", methods, rounds=2, seeds=1, progress=False)
+    found = results.privacy()
+    assert found.index.tolist() == results.methods[1:]
+    assert found["unit"].tolist() == ["client", "row"]
+    assert (found["epsilon"] <= [8, 4]).all()
+    assert found["epsilon"].tolist() == pytest.approx([8, 4], rel=2e-3)
+    assert found["promise"].tolist() == [
+        "epsilon 8 at delta 1e-05", "epsilon 4 at delta 1e-05",
+    ]  # fmt: skip
+    again = evenly.load_results(results.save(tmp_path / "saved"))
+    assert isinstance(again, evenly.Results)
+    pd.testing.assert_frame_equal(again.privacy(), found)
+    assert results["fedavg"].privacy().empty
 
 
 def test_loggers_are_checked_before_training():
@@ -305,6 +323,19 @@ def test_loggers_are_checked_before_training():
         evenly.compare("synthetic(clients=4)", "fedavg", rounds=1, seeds=1, log="tensorboard")
     with pytest.raises(ValueError, match="tensorbord"):
         evenly.compare("synthetic(clients=4)", "fedavg", rounds=1, seeds=1, log=["tensorbord"])
+
+
+def test_a_function_logs_every_evaluation_in_memory():
+    seen = []
+    results = evenly.compare(
+        "synthetic(clients=4)", "fedavg", rounds=4, evaluate_every=2, seeds=2, progress=False,
+        log=lambda point: seen.append((point.run.seed, point.round, point.values["test"])),
+    )  # fmt: skip
+    history = results.history("test")
+    assert sorted(one[:2] for one in seen) == [(s, r) for s in (0, 1) for r in (0, 2, 4)]
+    for seed, done, values in seen:
+        row = history[(history["seed"] == seed) & (history["round"] == done)]
+        assert values["worst10"] == row["worst10"].item()
 
 
 @record

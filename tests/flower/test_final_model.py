@@ -38,7 +38,7 @@ def test_the_model_is_that_of_the_last_round_in_every_form(tmp_path: Path):
     model = evenly.load(tmp_path / "run" / "models" / "model.npz")
     x = np.random.default_rng(0).normal(size=(9, FEATURES)).astype(np.float32)
     outcome = np.argmax(x @ last["w"] + last["b"], axis=1)
-    assert model.predict(x).tolist() == [model.labels[each] for each in outcome]
+    assert model.predict(x).tolist() == model.classes[outcome].tolist()
 
 
 def test_several_models_are_kept_as_arrays_only(tmp_path: Path):

@@ -119,9 +119,10 @@ def test_packed_sequences_are_refused_with_another_way():
 
 
 def test_an_example_that_does_not_fit_is_refused_before_it_is_traced():
-    sentence = r"cannot be applied to an example of shape \[3, 4\]"
-    refused(nn.Sequential(nn.Linear(5, 3)), sentence + r", in 0 \(Linear\): .* its forward takes")
-    refused(nn.Bilinear(4, 4, 3), sentence + ".* in one tensor")
+    sentence = r"cannot be applied to an example of shape \[2, 4\]"
+    wrong = nn.Sequential(nn.Linear(5, 3))
+    refused(wrong, sentence + r", in 0 \(Linear\): .* its forward takes", example=ROWS[:2])
+    refused(nn.Bilinear(4, 4, 3), sentence + ".* in one tensor", example=ROWS[:2])
 
 
 def test_random_numbers_in_evaluation_are_refused():
@@ -255,3 +256,25 @@ def test_frozen_and_shared_weights_stay_what_they_are():
     assert torch.equal(moved["one.weight"], moved["two.weight"])
     assert torch.equal(moved["fixed.weight"], module.fixed.weight)
     assert torch.equal(moved["shift"], torch.arange(4.0))
+
+
+@pytest.mark.parametrize(
+    "module, loss, ends",
+    [
+        (nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), "cross-entropy", "softmax"),
+        (nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), "binary", "sigmoid"),
+        (nn.Sequential(nn.Linear(4, 1), nn.Sigmoid(), nn.Flatten(0)), "binary", "sigmoid"),
+    ],
+)
+def test_a_module_that_ends_with_what_its_loss_contains_is_named(
+    module: nn.Module, loss: str, ends: str
+):
+    with pytest.warns(UserWarning, match=f"Sequential ends with {ends}, and the loss '{loss}'"):
+        evenly.from_torch(module, ROWS, loss=loss)
+
+
+def test_scores_and_other_activations_draw_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evenly.from_torch(nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), ROWS)
+        evenly.from_torch(nn.Sequential(nn.Linear(4, 3), nn.Sigmoid(), nn.Linear(3, 3)), ROWS)

@@ -91,7 +91,12 @@ class Variant(NamedTuple):
 
 
 def register(method: Method, *, replace: bool = False) -> None:
-    """Add a method to the registry; `evenly.register` is the public function."""
+    """Add a method to the registry; `evenly.register` is the public function.
+
+    Raises:
+        ValueError: If the name is taken, or the method cannot be built with its defaults.
+    """
+    method.build_first()
     add(
         "method",
         METHODS,

@@ -114,6 +114,11 @@ class Method:
         settings += settings_of(self.network, "network") if self.network else []
         return {s.name: s._replace(default=self.defaults.get(s.name, s.default)) for s in settings}
 
+    def build_first(self, select: Select | None = None) -> Algorithm:
+        """The algorithm with the defaults. Of a default that is a sweep, the first value counts."""
+        first = {name: own[0] for name, own in self.defaults.items() if isinstance(own, list)}
+        return self.build(first, select=select)
+
     def build(
         self, given: dict[str, Any], *, common: dict[str, Any] | None = None,
         select: Select | None = None, server: Server | None = None, prepare: Prepare | None = None,

@@ -38,6 +38,7 @@ from evenly.experiment.folder import (
     write_results,
 )
 from evenly.experiment.loggers import logging_to
+from evenly.experiment.observe import Log
 from evenly.experiment.paper import Paper, paper_lines, side_by_side
 from evenly.experiment.plan import Plan, Program, members_of
 from evenly.experiment.promises import privacy_record
@@ -65,6 +66,7 @@ class ExecutionSettings(NamedTuple):
     force: bool = False  # replace results of other settings
     where: Executor | None = None  # None: on this machine
     loggers: tuple[str, ...] = ()
+    log: Log | None = None  # a logger of the user's own, in place of named ones
     bar: Bar = lambda what: nullcontext()  # context that yields a function for progress
     announce: Announce | None = None  # called before training
     working: Callable[[Path], AbstractContextManager[None]] = locked  # context of work in a folder
@@ -78,6 +80,8 @@ class ExecutionSettings(NamedTuple):
                 if folder is None:
                     raise ValueError("Loggers write into a folder. Choose one with out=.")
                 found["log"] = stack.enter_context(logging_to(self.loggers, folder))
+            if self.log is not None:
+                found["log"] = self.log
             if self.where is not None:
                 found["where"] = self.where
             yield found

@@ -32,6 +32,7 @@ from evenly.experiment.deployment import Deployment
 from evenly.experiment.execute import Progress
 from evenly.experiment.folder import RunRecord, read_record
 from evenly.experiment.loggers import check_loggers
+from evenly.experiment.observe import Log
 from evenly.experiment.paper import paper_lines
 from evenly.experiment.reopen import open_results, open_study, read_plan, read_search
 from evenly.experiment.study import StudyPlan
@@ -66,7 +67,7 @@ def compare(
     force: bool = False,
     progress: Show = True,
     plugins: Iterable[str | Path] = (),
-    log: str | Iterable[str] = (),
+    log: str | Iterable[str] | Log = (),
     **settings: Any,
 ) -> Results:
     """Train several methods on the same data and compare them, as `evenly compare` does.
@@ -87,7 +88,7 @@ def compare(
             done and of all rounds.
         plugins: Python files that register methods, metrics or data sets.
         log: Loggers that follow every evaluation: "tensorboard", "mlflow" or "wandb". They need
-            `out`.
+            `out`. Or a function, which is called with the `Point` of each evaluation.
         client: Column of a table that names the client of each row. For a Dataset also an array
             with one client for each example.
         label: Column to predict.
@@ -129,9 +130,13 @@ def compare(
     """
     plan = plan_comparison(data, methods, settings, plugins)
     record = RunRecord(command=_call("compare", data, methods, settings))
-    loggers = (log,) if isinstance(log, str) else tuple(log)
-    check_loggers(loggers)
-    options = _options(progress, force=force)._replace(loggers=loggers)
+    options = _options(progress, force=force)
+    if callable(log):
+        options = options._replace(log=log)
+    else:
+        loggers = (log,) if isinstance(log, str) else tuple(log)
+        check_loggers(loggers)
+        options = options._replace(loggers=loggers)
     return run_plan(plan, record, None if out is None else Path(out), options)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evenly.api.tables import paired_table, paper_table
+from evenly.api.tables import group_table, paired_table, paper_table, privacy_table
 from evenly.api.trained import models_in_folder, models_in_memory, one_of
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
@@ -24,7 +24,7 @@ from evenly.metrics import EVERY_METRIC, spread
 from evenly.notation import same, unknown
 from evenly.records import require
 from evenly.report.charts.focus import best_of
-from evenly.report.group_values import RATES, group_rates, group_split, groupings
+from evenly.report.group_values import group_split
 from evenly.report.method_table import latex
 from evenly.report.summary import main_table, summary_html, summary_text, table_title
 from evenly.report.values import (
@@ -323,32 +323,8 @@ class Results:
             accuracy, selection_rate, tpr and fpr, each with its low and high end: the lowest and
             highest seed or, with one seed, a 95 % interval. It is empty if the data have no groups.
         """
-        import pandas as pd
-
         where = (split and self._split(split)) or group_split(self._comparison)
-        rows = []
-        for grouping in groupings(self.federation):
-            for label in self.methods:
-                each = {
-                    rate: group_rates(self._comparison, grouping, label, where, rate)
-                    for rate in RATES
-                }
-                for g, name in enumerate(grouping.names):
-                    row: dict[str, Any] = {
-                        "method": label,
-                        "grouping": grouping.title,
-                        "group": name,
-                        "unprivileged": g in grouping.unprivileged,
-                        "examples": each["accuracy"][g].rows,
-                    }
-                    for rate, own in each.items():
-                        row |= {
-                            rate: own[g].value,
-                            f"{rate}_low": own[g].low,
-                            f"{rate}_high": own[g].high,
-                        }
-                    rows.append(row)
-        return pd.DataFrame(rows)
+        return group_table(self._comparison, where)
 
     def history(self, split: str | None = None) -> "pd.DataFrame":
         """One row for each method, seed and evaluation: metrics during training.
@@ -377,6 +353,24 @@ class Results:
             ours_low, ours_high and difference. It is empty without a paper.
         """
         return paper_table(self._paper)
+
+    def privacy(self) -> "pd.DataFrame":
+        """What methods with differential privacy promise, for one run: one method with one seed.
+
+        Returns:
+            A pandas DataFrame whose index is the method, with the columns unit (what is protected:
+            "client" or "row"), epsilon, delta, noise_multiplier, neighbours (the federations or
+            rows that the promise is about), and promise, the same in words. An epsilon is missing
+            if nothing can be claimed; the words then say why. Methods without `+dp` have no row.
+
+        Example:
+            >>> import evenly
+            >>> method = "fedavg+full+dp(epsilon=8)"
+            >>> results = evenly.compare("synthetic(clients=60)", method, rounds=2, seeds=1)
+            >>> results.privacy()["promise"].item()
+            'epsilon 8 at delta 1e-05'
+        """
+        return privacy_table(self._comparison)
 
     def best(self, metric: str = "worst10", *, split: str | None = None) -> str:
         """The label of the method with the best mean of a metric.

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
+import numpy as np
+
 from evenly.algorithms import Method, Variant
 from evenly.data.arrow import as_table, is_frame
 from evenly.data.examples import ExampleRoles, is_dataset, table_of
@@ -150,10 +152,11 @@ def source_of(data: Any, columns: ColumnSettings) -> tuple[dict[str, Any], Any]:
     if is_dataset(data):
         return _dataset_source(data, columns)
     if not isinstance(data, str | Federation | Mapping):
+        arrays = " For arrays pass evenly.Federation.from_arrays(x, y, client)."
         raise TypeError(
             "data must be a DataFrame, the path of a .csv or .parquet file or of a Parquet folder,"
             " a Dataset, a Federation, or the name of a data set such as 'synthetic', got"
-            f" {_data_words(data)}."
+            f" {_data_words(data)}.{arrays * isinstance(data, tuple | list | np.ndarray)}"
         )
     defaults = ColumnSettings()._asdict()
     names = [name for name, value in columns._asdict().items() if value != defaults[name]]
@@ -235,7 +238,11 @@ def _algorithm(one: Any) -> Algorithm:
     if isinstance(one, Algorithm):
         return one
     name = one.name if isinstance(one, Method) else "q-fedavg(q=1)"
-    hint = " Register the method first: evenly.register(...)." if isinstance(one, Method) else ""
+    hint = ""
+    if isinstance(one, Method):
+        hint = " Register the method first: evenly.register(...)."
+    elif hasattr(one, "weigh"):
+        hint = " Make a method of the rule, evenly.Method(..., rule=...), and register it."
     raise TypeError(
         f"A method must be a notation such as {name!r} or an Algorithm, got a"
         f" {type(one).__name__}.{hint}"

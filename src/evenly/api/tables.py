@@ -1,13 +1,16 @@
-"""The DataFrames of `Results` that compare: methods with a baseline, and our figures with a
-paper's.
+"""The DataFrames of `Results` beyond its figures: methods less a baseline, our figures beside a
+paper's, rates of groups, and promises of differential privacy.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from evenly.experiment.comparison import Comparison
 from evenly.experiment.paper import PaperLine
 from evenly.notation import unknown
+from evenly.privacy.claims import CLIENT, RELATIONS, claim_words
 from evenly.records import require
+from evenly.report.group_values import RATES, group_rates, groupings
 from evenly.report.paired_section import compare_all
 
 if TYPE_CHECKING:
@@ -74,3 +77,52 @@ def paper_table(lines: Iterable[PaperLine]) -> "pd.DataFrame":
         for line in lines
     ]
     return pd.DataFrame(rows, columns=names)
+
+
+def group_table(comparison: Comparison, split: str) -> "pd.DataFrame":
+    """See `Results.groups`."""
+    import pandas as pd
+
+    rows = []
+    for grouping in groupings(comparison.federation):
+        for label in comparison.labels:
+            each = {rate: group_rates(comparison, grouping, label, split, rate) for rate in RATES}
+            for g, name in enumerate(grouping.names):
+                row: dict[str, Any] = {
+                    "method": label,
+                    "grouping": grouping.title,
+                    "group": name,
+                    "unprivileged": g in grouping.unprivileged,
+                    "examples": each["accuracy"][g].rows,
+                }
+                for rate, own in each.items():
+                    row |= {
+                        rate: own[g].value,
+                        f"{rate}_low": own[g].low,
+                        f"{rate}_high": own[g].high,
+                    }
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def privacy_table(comparison: Comparison) -> "pd.DataFrame":
+    """See `Results.privacy`."""
+    import pandas as pd
+
+    promises = comparison.privacy
+    known = {label: promises[label] for label in comparison.labels if label in promises}
+    columns = ["unit", "epsilon", "delta", "noise_multiplier", "neighbours", "promise"]
+    rows = [
+        (
+            own["unit"],
+            own["epsilon"],
+            own["delta"],
+            own["noise_multiplier"],
+            RELATIONS[own["relation"]] if own["unit"] == CLIENT else "one row more or less",
+            claim_words(own),
+        )
+        for own in known.values()
+    ]
+    numbers = dict.fromkeys(columns[1:4], float)
+    frame = pd.DataFrame(rows, columns=columns, index=pd.Index(list(known), name="method"))
+    return frame.astype(numbers)

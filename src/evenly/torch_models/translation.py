@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ from evenly.validation import shortened
 
 # by how much outputs may differ from PyTorch's in float32, relative to the largest
 TOLERANCE = 1e-3
+SAME_NUMBERS = ("view", "reshape", "squeeze", "flatten", "select", "alias", "clone")
+CONTAINED = {"cross-entropy": "softmax", "binary": "sigmoid"}  # what a loss applies to scores
 
 
 def from_torch(
@@ -93,10 +96,11 @@ def from_torch(
     _refuse_forms(own)
     own = own.to("cpu")
     rows = _rows(example, own)
-    outputs = _first_outputs(own, rows)
+    outputs = _first_outputs(own, rows, np.shape(example))
     traces = traced(own, rows, training=False), traced(own, rows, training=True)
     _check_outputs(own, rows, outputs)
     task = _task(own, traces, rows, build, loss)
+    _warn_of_probabilities(task)
     try:
         _compare(task, rows, outputs)
         _try_training(task, rows)
@@ -148,12 +152,13 @@ def _rows(example: Any, module: nn.Module) -> torch.Tensor:
     return rows[torch.arange(ROWS) % len(rows)].clone()
 
 
-def _first_outputs(module: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+def _first_outputs(module: nn.Module, rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Outputs for rows of an example of this shape."""
     try:
         outputs = _outputs(module, rows)
     except Exception as error:  # of the user's code
         raise ValueError(
-            f"{type(module).__name__} cannot be applied to an example of shape {list(rows.shape)}"
+            f"{type(module).__name__} cannot be applied to an example of shape {list(shape)}"
             f"{place_of(module, error)}: {first_lines(error)}. Pass a few rows as its forward takes"
             " them, such as [n, channels, height, width], in one tensor."
         ) from error
@@ -187,6 +192,23 @@ def _check_outputs(module: nn.Module, rows: torch.Tensor, outputs: torch.Tensor)
         raise ValueError(
             f"{title} mixes the rows of a batch in evaluation: the scores of a row depend on the"
             " others. Each row must be scored by itself. In training, batch norm may mix rows."
+        )
+
+
+def _warn_of_probabilities(task: Translated) -> None:
+    """Warn if the module ends with the function that its loss contains already."""
+    nodes = {node.name: node for node in task.evaluation.nodes}
+    node = nodes.get(task.evaluation.output.name)
+    while node and node.operation.split(".")[1] in SAME_NUMBERS:
+        node = nodes.get(getattr(node.args[0], "name", ""))
+    ends = "" if node is None else node.operation.split(".")[1].strip("_")
+    loss = task.objective.name
+    if ends == CONTAINED.get(loss):
+        warnings.warn(
+            f"{task.origin.title} ends with {ends}, and the loss {loss!r} contains one: the loss"
+            " takes scores. Training is slow and stops early with both. Leave it out of the"
+            " module; `probabilities` of the trained model applies it.",
+            stacklevel=3,
         )
 
 
