@@ -61,6 +61,24 @@ def fits(value: Any, kind: Any) -> bool:
     return kind not in (str, bool, dict, list, tuple) or isinstance(value, kind)
 
 
+LARGEST = {int: 2**31 - 1, float: 3.4e38}  # of the 32-bit numbers that devices compute with
+
+
+def check_size(name: str, value: Any, kind: Any) -> None:
+    """Refuse a number that devices cannot represent; NaN and values of other kinds pass.
+
+    >>> check_size("learning_rate", float("inf"), float)
+    Traceback (most recent call last):
+    ValueError: learning_rate must be a number of at most 3.4e+38, got inf.
+    """
+    kind = int if kind is int else float
+    if isinstance(value, int | float) and abs(value) > LARGEST[kind]:
+        most = f"{LARGEST[kind]:,}" if kind is int else f"{LARGEST[kind]:g}"
+        raise ValueError(
+            f"{name} must be {kind_words(kind)} of at most {most}, got {shortened(value)}."
+        )
+
+
 def check_kinds(
     fields: Mapping[str, Any], kinds: Mapping[str, Any], *, complete: bool = False
 ) -> None:

@@ -21,7 +21,7 @@ from evenly.auditing.findings import (
 from evenly.auditing.significance import RATE_OF, GroupGap
 from evenly.auditing.views import ClientGaps, GroupView
 from evenly.report.opening import NOTABLE_NOISE
-from evenly.report.worst_served import CHANCE, SHOWN, Trivial
+from evenly.report.worst_served import CHANCE, LARGE, SHOWN, Trivial
 from tests.auditing.made import audit, client_view, group_view, rate
 
 LOW = Estimate(-0.2, -0.3, -0.1, 100)
@@ -95,6 +95,13 @@ def test_rates_that_are_not_told_are_not_known():
     assert found.client is not None
     assert np.isnan([found.client.tpr, found.client.fpr, found.whole.tpr, found.whole.fpr]).all()
     assert found.favourable == ""
+
+
+def test_a_worst_group_that_passes_over_a_small_one_is_said_to_be_of_the_large_ones():
+    view = group_view(("a", "b", "c"), accuracy=(rate(60.0, 29), rate(80.0, 30), rate(85.0, 40)))
+    found = whom_of(audit(view)).group
+    assert found is not None
+    assert (found.name, found.among) == ("sex “b”", LARGE)
 
 
 def test_one_client_that_is_shown_is_not_the_worst_of_any():
@@ -454,6 +461,15 @@ def test_scores_that_are_clearly_off_are_told_of_the_group_where_they_are_so_mos
     bias: tuple[float, ...], words: str | None
 ):
     assert summarise_scores(*bias)[1:] == ([] if words is None else [words])
+
+
+def test_scores_that_chance_could_explain_are_said_to_be_so():
+    for half, chance in ((0.02, ""), (0.06, CHANCE)):
+        bias = (Estimate(0.05, 0.05 - half, 0.05 + half), Estimate(0.0))
+        view = group_view(("a", "b"), scores={"bias": bias})
+        whole = {"accuracy": rate(80.0), "auc": AUC, "ece": Estimate(0.05)}
+        told = [text for text in findings(audit(view, whole=whole)) if "too high" in text]
+        assert [text.partition(")")[2] for text in told] == [f"{chance}."]
 
 
 # What to bear in mind

@@ -143,7 +143,7 @@ def test_an_audit_says_where_a_gap_comes_from():
     assert origin.within.value == pytest.approx(0, abs=1e-12)
     assert origin.between.value == pytest.approx(-0.18)
     assert set(found.groups[0].origins) == {"spd", "eod", "acc_diff"}
-    text = "Of the gap of −18.0 points, 0.0 come from within clients, and −18.0"
+    text = "Over all people this gap is −18.0 points: 0.0 come from within clients, and −18.0"
     assert any(text in sentence for sentence in found.sentences)
     figures = {(f.level, f.name, f.metric): f.value for f in found.figures}
     assert figures["column", "sex", "spd_between_clients"] == pytest.approx(-0.18)

@@ -289,6 +289,11 @@ def test_a_file_cannot_be_held_as_a_folder(tmp_path):
     assert (tmp_path / "out").read_text() == "mine"
 
 
+def test_a_place_without_folders_is_refused():
+    with pytest.raises(OSError, match="/proc/evenly"), folder_lock(Path("/proc/evenly")):
+        pass
+
+
 def test_where_a_run_began_is_found_again_through_a_link(tmp_path, monkeypatch):
     (tmp_path / "scratch" / "deep").mkdir(parents=True)
     (tmp_path / "results").symlink_to(tmp_path / "scratch" / "deep")

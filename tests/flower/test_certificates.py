@@ -54,6 +54,12 @@ def test_a_certificate_is_valid_for_a_day_at_least(tmp_path: Path, days: int):
         make_certificates(tmp_path, days=days)
 
 
+def test_a_certificate_does_not_outlive_its_authority(tmp_path: Path):
+    with pytest.raises(ValueError, match="at most 3,650 days, as its authority is"):
+        make_certificates(tmp_path / "tls", days=99_999_999_999)
+    assert not (tmp_path / "tls").exists()
+
+
 def test_hosts_are_named_and_plain(tmp_path: Path):
     with pytest.raises(ValueError, match="at least one host"):
         make_certificates(tmp_path, [])

@@ -48,6 +48,23 @@ def test_an_app_of_one_round_is_written_and_listed(tmp_path: Path):
         read_app(folder, 4)
 
 
+def test_an_app_for_a_single_client_asks_for_one_answer(tmp_path: Path):
+    """A round that waits for two answers of one client would stop the run."""
+    table = pd.DataFrame({"site": ["A"] * 40, "x": range(40), "y": ["no", "yes"] * 20})
+    path = tmp_path / "table.csv"
+    table.to_csv(path, index=False)
+    federation = Federation.from_frame(table, client="site", label="y", features=["x"])
+    folder = tmp_path / "alone"
+    write_table_app(folder, path, federation, client="site", label="y")
+    assert config(folder)["tool"]["flwr"]["app"]["config"]["least"] == 1
+
+
+def test_an_app_with_more_rounds_than_a_plan_allows_is_refused(tmp_path: Path):
+    with pytest.raises(ValueError, match="rounds must be at most 1,000,000,000, got 10000000000"):
+        write_synthetic_app(tmp_path / "ward", rounds=10**10)
+    assert not (tmp_path / "ward").exists()
+
+
 @pytest.mark.parametrize("rounds", [0, -3])
 def test_an_app_without_rounds_is_refused(tmp_path: Path, rounds: int):
     with pytest.raises(ValueError, match=f"rounds must be at least 1, got {rounds}"):

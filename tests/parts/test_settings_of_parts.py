@@ -4,11 +4,13 @@ Pages and error messages show these bounds, also where another part would refuse
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from evenly import algorithm
 from evenly.parts.client_groups import rank_clustering
 from evenly.parts.optimisers import Optimiser, fedopt
 from evenly.parts.ranking import Frozen, Supernetwork, kth_lowest, supernetwork
@@ -88,3 +90,19 @@ def test_numbers_that_are_not_given_are_the_documented_ones(
     function: Callable[..., Any], expected: dict[str, float]
 ):
     assert default_numbers(function) == expected
+
+
+@pytest.mark.parametrize(
+    ("notation", "message"),
+    [
+        ("q-fedavg(q=1e400)", "q-fedavg: q must be a number of at most 3.4e+38, got inf."),
+        ("fedavg(learning_rate=1e39)", "learning_rate must be a number of at most 3.4e+38"),
+        ("fedavg(batch_size=9999999999)", "batch_size must be a whole number of at most 2,147,"),
+        ("fedavg(epochs=9999999999)", "epochs must be a whole number of at most 2,147,483,647"),
+        ("fedavg+uniform(clients=9999999999)", "uniform: clients must be a whole number of at"),
+        ("fedavg+server-sgd(learning_rate=1e39)", "sgd: learning_rate must be a number of"),
+    ],
+)
+def test_a_number_that_devices_cannot_represent_is_refused(notation: str, message: str):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        algorithm(notation)

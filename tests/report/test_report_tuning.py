@@ -9,6 +9,7 @@ from tests.report.invented import unbroken
 from tests.tunings import searched
 
 from evenly.experiment.tuning import Tuning
+from evenly.metrics import METRICS
 from evenly.report.charts.trials import (
     count_outside,
     cut_off,
@@ -17,8 +18,10 @@ from evenly.report.charts.trials import (
     tuning_setting,
     view_of,
 )
-from evenly.report.tuning_page import caution, finding, render_tuning, rule
+from evenly.report.opening import value_text
+from evenly.report.tuning_page import caution, finding, reasons, render_tuning, rule
 from evenly.report.tuning_trials import kind_of, kinds_of, trials_table
+from evenly.report.values import final_values
 
 RANGES = "q-fedavg(q=0.01..100:log, learning_rate=0.01..1:log)"
 
@@ -148,6 +151,22 @@ def test_the_legend_has_the_kinds_that_occur(even, monkeypatch):
     near, _ = searched(monkeypatch, "q-fedavg(q=[0.01, 0.02])")
     assert kinds_of(near) == ("within the margin", "chosen", "baseline")
     assert "outside the margin" not in render_tuning(near, "")
+
+
+def test_the_choice_is_also_told_by_its_figures_on_test_rows(even):
+    """The search favours figures of validation rows; those of test rows can be worse."""
+    values = final_values(even.final, "test")
+    chosen, baseline = even.choice.chosen, "q-fedavg(q=0)"
+    told = ", ".join(
+        f"{METRICS[name].title} {value_text(values, chosen, name)} instead of"
+        f" {value_text(values, baseline, name)}"
+        for name in ("variance", "average")
+    )
+    sentence = f"On test rows, beside {baseline}: {told}."
+    assert reasons(even)[-1] == sentence
+    assert sentence in unbroken(render_tuning(even, ""))
+    kept = even._replace(choice=even.choice._replace(chosen=baseline))
+    assert not any("beside" in text for text in reasons(kept))
 
 
 def test_trials_of_one_batch_are_not_said_to_be_of_several(even, monkeypatch):

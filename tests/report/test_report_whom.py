@@ -19,7 +19,7 @@ from evenly.records import replace
 from evenly.report.charts.focus import choose_focus
 from evenly.report.opening import opening
 from evenly.report.values import client_rates, client_split, final_values
-from evenly.report.worst_served import SHOWN, ServedPart, Trivial, Whom, sentences, whom_of
+from evenly.report.worst_served import LARGE, SHOWN, ServedPart, Trivial, Whom, sentences, whom_of
 
 NAMES = ("North", "Old Town", "Lakeside")
 # True label by prediction of each client, "no" and "yes": 90 + 60 + 50 people, of whom 138 are
@@ -141,6 +141,47 @@ def test_the_worst_served_group_and_intersection_are_named_with_people():
         said(found)[2],
     )
     assert made.intersection.name.startswith("“sex=Female, race=")
+
+
+@pytest.mark.parametrize(
+    ("right", "group", "among"),
+    [(5, "women", LARGE), (20, "women", ""), (5, "few", "")],
+    ids=["a small group is less accurate", "it is more accurate", "all groups are small"],
+)
+def test_a_group_that_is_worst_only_of_the_large_ones_is_said_to_be_so(
+    right: int, group: str, among: str
+):
+    """Groups with few rows come last, because chance makes them extreme."""
+    found = with_groups(comparison(("fedavg",), seeds=1, data=federation(30)))
+    tables = found.runs[0].trace.tables[:, 2]
+    tables[:] = 0
+    large = [[30, 10], [10, 30]] if group == "women" else [[6, 2], [2, 6]]
+    tables[:, 0] = large
+    tables[:, 0, 5] = [[right, 22 - right], [0, 4]]
+    made = whom(found).intersection
+    assert made is not None
+    assert made.among == among
+    assert (made.name == "“sex=Male, race=Other”") == (group == "few")
+    named = "Of the intersections of groups with at least 30 people, it serves “"
+    assert (named in " ".join(said(found))) == bool(among)
+    titled = "Worst-served intersection of those with at least 30 people: “"
+    assert (titled in opening_text(found, 0)) == bool(among)
+
+
+def test_the_worst_client_of_each_seed_is_told_where_it_is_not_always_the_same():
+    found = comparison(("fedavg",), data=federation(3, names=NAMES), seeds=2)
+    for run, tables in zip(found.runs, (SERVED, SERVED[[1, 0, 2]]), strict=True):
+        run.trace.tables[:, 2] = tables[:, None]
+    worst = final_values(found, client_split(found))["fedavg"][0]["worst10"]
+    assert worst == pytest.approx(100 * 25 / 60)
+    sentence = (
+        " The worst client differs between seeds; on average over seeds it is right for 41.7 %"
+        " (worst 10 %)."
+    )
+    assert said(found)[1].endswith(sentence)
+    for run in found.runs:
+        run.trace.tables[:, 2] = SERVED[:, None]
+    assert sentence not in " ".join(said(found))
 
 
 def test_a_hidden_client_is_never_named_and_its_labels_cannot_be_found_by_subtraction():

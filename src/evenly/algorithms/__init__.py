@@ -44,7 +44,7 @@ from evenly.privacy.row_account import with_privacy
 from evenly.records import is_number, replace
 from evenly.registry import add
 from evenly.types import Algorithm, Select
-from evenly.validation import check_kinds, kinds_of, shortened
+from evenly.validation import check_kinds, check_size, kinds_of, shortened
 
 __all__ = [
     "METHODS", "FedAvg", "FedSGD", "Method", "QFedAvg", "Setting", "Variant", "algorithm",
@@ -288,10 +288,14 @@ def _checked(kind: type[T], settings: dict[str, Any]) -> T:
         check_kinds(settings, kinds_of(kind))
         raise ValueError(str(error)) from None
     check_kinds(settings, kinds_of(kind))
+    for name, value in settings.items():
+        check_size(name, value, kinds_of(kind)[name])
     return built
 
 
 def _optimiser(name: str, settings: dict[str, Any]) -> Optimiser:
+    for setting, value in settings.items():
+        check_size(f"{name}: {setting}", value, float)
     options = {k: v for k, v in settings.items() if k != "learning_rate"}
     rate = {"learning_rate": settings["learning_rate"]} if "learning_rate" in settings else {}
     return Optimiser(kind=name, options=options, **rate)

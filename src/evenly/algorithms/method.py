@@ -11,7 +11,7 @@ from evenly.parts.sampling import Weighted
 from evenly.parts.work import LocalTraining, NashBargaining
 from evenly.records import is_number, replace, require
 from evenly.types import Algorithm, Own, Prepare, Rule, Select, Server, Signals, Trace, Work
-from evenly.validation import fits, kind_words, kinds_of, shortened
+from evenly.validation import check_size, fits, kind_words, kinds_of, shortened
 
 
 class Setting(NamedTuple):
@@ -197,6 +197,10 @@ def _check_setting(method: str, setting: Setting, value: Any) -> None:
     A fraction in place of a whole number is refused by the part itself, whose message also states
     the smallest legal value.
     """
+    try:
+        check_size(setting.name, value, setting.kind)
+    except ValueError as error:
+        raise ValueError(f"{method}: {error}") from None
     if setting.swept:
         if not (is_number(value) or value is None or hasattr(value, "dtype")):
             search = ".." in value if isinstance(value, str) else False

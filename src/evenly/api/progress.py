@@ -11,10 +11,14 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
+from rich.text import Text
 
 from evenly.experiment.execute import Progress as Report
 
@@ -31,6 +35,15 @@ def progress_bar(what: str, console: Console | None = None) -> Iterator[Report]:
         yield report
 
 
+class TimeColumn(ProgressColumn):
+    """The remaining time or, while it is unknown, the time that has passed."""
+
+    def render(self, task: Task) -> Text:
+        known = task.time_remaining is not None
+        time, word = (TimeRemainingColumn(), "left") if known else (TimeElapsedColumn(), "so far")
+        return time.render(task).append(f" {word}")
+
+
 @contextmanager
 def _in_terminal(what: str, console: Console) -> Iterator[Report]:
     columns = (
@@ -38,11 +51,9 @@ def _in_terminal(what: str, console: Console) -> Iterator[Report]:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("rounds"),
-        TimeElapsedColumn(),
+        TimeColumn(Column(no_wrap=True)),
     )
-    with Progress(
-        *columns, TextColumn("left"), TimeRemainingColumn(), console=console, transient=True
-    ) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"{what} (compiling)", total=None)
 
         def report(done: int, total: int) -> None:

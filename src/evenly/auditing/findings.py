@@ -14,7 +14,14 @@ from evenly.metrics.clients import tenth
 from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.disclosure import Hidden, hidden_words
 from evenly.report.opening import NOTABLE_NOISE
-from evenly.report.worst_served import CHANCE, SHOWN, ServedPart, Whom, sentences
+from evenly.report.worst_served import (
+    CHANCE,
+    SHOWN,
+    ServedPart,
+    Whom,
+    least_accurate,
+    sentences,
+)
 
 FOUR_FIFTHS = 0.8
 CLEARLY_OFF = 0.02  # smallest bias of scores that is reported in a sentence
@@ -184,9 +191,7 @@ def _client(view: ClientView, average: float) -> ServedPart | None:
 
 
 def _group(groups: list[tuple[str, GroupView, int]], average: float) -> ServedPart | None:
-    """The worst served of these groups (name, view, number). Groups of few people rank last,
-    because chance makes them extreme.
-    """
+    """The worst served of these groups (name, view, number)."""
     visible = [
         (name, view, g)
         for name, view, g in groups
@@ -194,21 +199,16 @@ def _group(groups: list[tuple[str, GroupView, int]], average: float) -> ServedPa
     ]
     if len(visible) < 2:
         return None
-    worst = min(
-        visible,
-        key=lambda one: (
-            one[1].rates["accuracy"][one[2]].rows < FEW,
-            one[1].rates["accuracy"][one[2]].value,
-        ),
-    )
-    name, view, g = worst
+    accuracies = [view.rates["accuracy"][g] for _, view, g in visible]
+    worst = least_accurate([(accuracy.rows, accuracy.value) for accuracy in accuracies])
+    name, view, g = visible[worst.number]
     rates = (view.rates[rate][g].value for rate in ("tpr", "fpr") if rate in view.rates)
     return _part(
         name,
         view.rates["accuracy"][g],
         average,
         *rates,
-        among=SHOWN if any(_is_hidden(v, i) for _, v, i in groups) else "",
+        among=worst.among + (SHOWN if any(_is_hidden(v, i) for _, v, i in groups) else ""),
     )
 
 
@@ -348,8 +348,8 @@ def _origin(view: GroupView) -> list[str]:
         return []
     within, between = (_signed(part.value) for part in (origin.within, origin.between))
     return [
-        f"Of the gap of {_signed(origin.gap)} points, {within} come from within clients, and"
-        f" {between} from the clients at which these people are."
+        f"Over all people this gap is {_signed(origin.gap)} points: {within} come from within"
+        f" clients, and {between} from the clients at which these people are."
     ]
 
 
@@ -415,9 +415,10 @@ def _scores(audit: Audit) -> list[str]:
         if off and max(off)[0] >= CLEARLY_OFF:
             bias = view.scores["bias"][max(off)[1]]
             off_by = f"{abs(100 * bias.value):.1f} points too {'high' if bias.value > 0 else 'low'}"
+            chance = CHANCE if bias.has_interval and bias.low <= 0 <= bias.high else ""
             texts.append(
                 f"For {view.title} “{view.names[max(off)[1]]}” scores are {off_by} on average"
-                f" ({points(bias)})."
+                f" ({points(bias)}){chance}."
             )
     return texts
 

@@ -184,12 +184,11 @@ def _run_search(plan: "TuningPlan", number: int, folder: Path, *, force: bool) -
 def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], *, as_json: bool) -> None:
     from evenly.cli.terminal_tables import opening_of, results_table, warnings_of
     from evenly.experiment.tuning import trial_rows
-    from evenly.report.tuning_page import caution, finding, rule
+    from evenly.report.tuning_page import finding, reasons
 
     console = styled_console(stderr=as_json)
     console.print(_table(tuning))
-    sentences = filter(None, (finding(tuning), rule(tuning), caution(tuning)))
-    console.print("\n".join(sentences) + "\n", highlight=False)
+    console.print("\n".join([finding(tuning), *reasons(tuning)]) + "\n", highlight=False)
     for part in (
         results_table(tuning.final),
         *opening_of(tuning.final),

@@ -300,6 +300,7 @@ def csv_table(rows: list[dict[str, Any]]) -> "pa.Table":
 
 # some file systems of clusters have none: nobody can be refused there
 WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
+ATTEMPTS = 1000
 
 
 @contextmanager
@@ -328,11 +329,15 @@ def folder_lock(folder: Path, other: str = "--out") -> Iterator[None]:
 
 def _acquire_lock(folder: Path, other: str) -> int:
     path = folder / LOCK
+    failed = 0
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except FileNotFoundError:  # whoever made an empty parent has just removed it
+            failed += 1
+            if failed == ATTEMPTS:  # no: nobody can make a folder here, such as in /proc
+                raise
             continue
         except FileExistsError:
             raise ValueError(
@@ -524,6 +529,8 @@ def with_record(comparison: Comparison, folder: Path) -> Comparison:
 def finish(folder: Path, privacy: Mapping[str, Any] | None = None) -> RunRecord:
     """Mark the run record as finished. `privacy` is what it says about private methods."""
     known = read_record(folder) or RunRecord()
+    with suppress(OSError):  # it is not empty, or no run was long enough for a checkpoint
+        (folder / "checkpoints").rmdir()
     return _write(
         folder,
         dataclasses.replace(known, status="finished", privacy=dict(privacy or known.privacy)),

@@ -20,10 +20,12 @@ from evenly.data.encoding import Categorical, Encoder, Numeric, TableColumn, che
 from evenly.data.federation import Federation
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import SHARES, split_rows
+from evenly.experiment.plan import MOST_ROUNDS
 from evenly.flower.clients.policy import LEAST_CELL, policy_text
 from evenly.flower.clients.rows import ClientData, Decisions, client_of, rows
 from evenly.notation import parse, show, unknown
 from evenly.records import require
+from evenly.validation import shortened
 from evenly.writing import write_whole
 
 # What all clients of a table must agree on before they can train together, in one JSON file that a
@@ -242,6 +244,7 @@ def _fixed(value: Any) -> Any:
 # Write a small Flower app: on a user's own table, or on a synthetic federation.
 
 SYNTHETIC_CLIENTS = 3
+LEAST_ANSWERS = 2  # of a round; fewer would be one client, whose update is not mixed with others
 TABLE_NOTE = """\
 On a real federation every client has its own table, with the same columns. Its SuperNode is told where that is and what the
 client is called: `--node-config 'table="/path/table.csv" client="$first"'`. What must be agreed before is in
@@ -265,6 +268,7 @@ def write_synthetic_app(folder: Path, *, method: str = "", rounds: int = 5) -> l
     words = {
         "title": "A synthetic federation",
         "clients": SYNTHETIC_CLIENTS,
+        "least": LEAST_ANSWERS,
         "shared": "the model",
         "reads": "it trains on its part of a synthetic federation",
         "note": SYNTHETIC_NOTE,
@@ -292,6 +296,7 @@ def write_table_app(
     words = {
         "title": f"{label} in {table.stem}",
         "clients": federation.clients,
+        "least": min(LEAST_ANSWERS, federation.clients),
         "first": federation.names[0],
         "shared": "how columns become numbers (`schema.json`), and the model",
         "reads": "it trains on its own table",
@@ -365,6 +370,10 @@ def _write(
 ) -> list[Path]:
     """Write the files of an app and return their paths."""
     require(rounds >= 1, f"rounds must be at least 1, got {rounds}.")
+    require(
+        rounds <= MOST_ROUNDS,
+        f"rounds must be at most {MOST_ROUNDS:,}, got {shortened(rounds)}.",
+    )
     algorithm(method)  # raises before anything is written
     empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     require(

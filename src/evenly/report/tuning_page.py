@@ -12,7 +12,7 @@ from evenly.experiment.folder import CHOSEN, Store, finish, write_results
 from evenly.experiment.promises import privacy_record
 from evenly.experiment.tuning import Tuning, spent_by_search, withholds_trials, write_trials
 from evenly.experiment.tuning_space import SAMPLERS
-from evenly.metrics import EVERY_METRIC, spread
+from evenly.metrics import EVERY_METRIC, Metric, spread
 from evenly.metrics.statistics import is_clear
 from evenly.privacy.claims import claim_words
 from evenly.report.charts.focus import choose_focus
@@ -69,6 +69,7 @@ from evenly.report.values import (
     format_value,
     headline,
     means_words,
+    over_seeds,
     spread_words,
     table_of,
 )
@@ -190,7 +191,7 @@ def _opening(tuning: Tuning, title: str) -> Html:
         element("h1", None, breakable(title)),
         paragraph(finding(tuning), "lead"),
         *_whom(tuning),
-        *(paragraph(text, "soft") for text in (rule(tuning), caution(tuning)) if text),
+        *(paragraph(text, "soft") for text in reasons(tuning)),
     )
 
 
@@ -212,12 +213,42 @@ def finding(tuning: Tuning) -> str:
     if chosen.label == baseline.label:
         return f"The baseline {baseline.label} is kept: no admissible setting is better."
     told = [
-        f"{metric.title} {format_value(chosen.means[metric.name], metric)} instead of"
-        f" {format_value(baseline.means[metric.name], metric)}"
-        for metric in (EVERY_METRIC[name] for name in aims_of(tuning))
+        _instead(EVERY_METRIC[name], chosen.means[name], baseline.means[name])
+        for name in aims_of(tuning)
     ]
     return (
         f"Chosen: {chosen.label}. On validation rows, beside {baseline.label}: {', '.join(told)}."
+    )
+
+
+def reasons(tuning: Tuning) -> list[str]:
+    """Why these settings were chosen, whether that may be chance, and how they do on test rows."""
+    return list(filter(None, (rule(tuning), caution(tuning), _tested(tuning))))
+
+
+def _tested(tuning: Tuning) -> str:
+    """The metrics of the choice on test rows, which chance did not favour; empty without test rows
+    or if the baseline is kept.
+    """
+    split = client_split(tuning.final)
+    chosen, baseline = tuning.chosen.label, tuning.baseline.label
+    if split != "test" or chosen == baseline:
+        return ""
+    values = with_groups(tuning.final, final_values(tuning.final, split))
+    told = [
+        _instead(
+            EVERY_METRIC[name],
+            over_seeds(values, chosen, name).mean,
+            over_seeds(values, baseline, name).mean,
+        )
+        for name in aims_of(tuning)
+    ]
+    return f"On test rows, beside {baseline}: {', '.join(told)}."
+
+
+def _instead(metric: Metric, chosen: float, baseline: float) -> str:
+    return (
+        f"{metric.title} {format_value(chosen, metric)} instead of {format_value(baseline, metric)}"
     )
 
 

@@ -11,6 +11,7 @@ from evenly.data.sensitive import FEW
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import pooled, rates, ratio
+from evenly.metrics.clients import tenth
 from evenly.report.charts.focus import Focus
 from evenly.report.disclosure import hidden_groups, small_cells
 from evenly.report.group_values import Grouping, group_rates, group_split, groupings
@@ -22,6 +23,7 @@ from evenly.report.values import (
     client_rates,
     count_text,
     headline,
+    over_seeds,
     wilson,
     worst_clients,
 )
@@ -35,6 +37,7 @@ from evenly.report.values import (
 
 CHANCE = ", a difference that chance alone could explain"
 SHOWN = " that are shown"
+LARGE = f" with at least {FEW} people"
 SAME = 0.05  # points: smaller gaps are shown as 0.0
 MOST_NAMED = 3
 NORMAL95 = 1.96
@@ -86,6 +89,7 @@ class Whom(NamedTuple):
     assumed: bool = False  # whether the user did not name the favourable label
     as_bad: tuple[str, ...] = ()  # other methods that are no better than the trivial model
     others: int = 0  # methods besides the model
+    worst_by_seed: float = np.nan  # mean accuracy of each seed's worst client, if that is another
 
 
 def sentences(whom: Whom) -> list[str]:
@@ -97,10 +101,13 @@ def sentences(whom: Whom) -> list[str]:
         "groups": whom.group,
         "intersections of groups": whom.intersection,
     }
-    return [
-        _first(whom),
-        *(_worst(whom, kind, own) for kind, own in parts.items() if own is not None),
-    ]
+    told = {kind: _worst(whom, kind, own) for kind, own in parts.items() if own is not None}
+    if np.isfinite(whom.worst_by_seed):
+        told["clients"] += (
+            " The worst client differs between seeds; on average over seeds it is right for"
+            f" {whom.worst_by_seed:.1f} % (worst 10 %)."
+        )
+    return [_first(whom), *told.values()]
 
 
 def no_better(accuracy: float, trivial: Trivial | None) -> bool:
@@ -215,7 +222,7 @@ def whom_table(whom: Whom) -> Html:
     }
     rows = [_row(whom, "Everybody", whom.whole)]
     rows += [
-        _row(whom, f"{title}{' of those shown' if own.among else ''}: {own.name}{own.where}", own)
+        _row(whom, f"{title}{_of_those(own.among)}: {own.name}{own.where}", own)
         for title, own in named.items()
         if own is not None
     ]
@@ -228,6 +235,10 @@ def whom_table(whom: Whom) -> Html:
         f" many {whom.unit}.{positive}"
     )
     return grid(nonbreaking(caption), columns, rows, kind="compact")
+
+
+def _of_those(among: str) -> str:
+    return f" of those{among.replace(' that are', '')}" if among else ""
 
 
 def _trivial_row(whom: Whom, trivial: Trivial) -> list[str | Entry]:
@@ -299,11 +310,12 @@ def whom_of(comparison: Comparison, values: Values, focus: Focus) -> Whom | None
     two = told and len(comparison.federation.labels) == 2
     seeds = f"means over {len(tables[label])} seeds" if len(tables[label]) > 1 else "one seed"
     group, intersection = _groups(comparison, focus, split)
+    client = _client(comparison, focus, split)
     return Whom(
         model=label,
         whole=_whole(tables[label], comparison.federation.favourable, two=two),
         trivial=trivial,
-        client=_client(comparison, focus, split),
+        client=client,
         group=group,
         intersection=intersection,
         unit="people" if len(comparison.federation.groups) > 1 else "rows",
@@ -312,7 +324,18 @@ def whom_of(comparison: Comparison, values: Values, focus: Focus) -> Whom | None
         as_bad=tuple(as_bad),
         others=len(labels) - 1,
         measured=f"{label}{WHERE[split]}, {seeds}.",
+        worst_by_seed=_worst_by_seed(values, focus, client, comparison.federation.clients),
     )
+
+
+def _worst_by_seed(values: Values, focus: Focus, client: ServedPart | None, clients: int) -> float:
+    """The mean over seeds of the accuracy of the worst client, where "worst 10 %" is one client and
+    the client with the lowest mean is not the worst in every seed; else NaN.
+    """
+    if client is None or focus.hidden or tenth(clients) > 1:
+        return np.nan
+    by_seed = over_seeds(values, focus.subject, "worst10").mean
+    return by_seed if client.accuracy - by_seed >= SAME else np.nan
 
 
 def has_labels(comparison: Comparison) -> bool:
@@ -458,10 +481,29 @@ def _group(
                 )
     if len(parts) < 2:
         return None
+    worst = least_accurate([(part.rows, part.accuracy) for part in parts])
     everybody = np.stack([pooled(run.trace, shown_on)[-1].sum(0) for run in comparison.of(label)])
-    worst = min(parts, key=lambda part: (part.rows < FEW, part.accuracy))
-    return worst._replace(
+    return parts[worst.number]._replace(
         average=_accuracy(everybody),
         where=WHERE[shown_on] if shown_on != split else "",
-        among=among,
+        among=worst.among + among,
     )
+
+
+class LeastAccurate(NamedTuple):
+    """The number of a worst-served group, and of which groups it is the worst served."""
+
+    number: int
+    among: str
+
+
+def least_accurate(groups: Sequence[tuple[float, float]]) -> LeastAccurate:
+    """Choose the worst-served of groups, given as (rows, accuracy). Groups with few rows come last,
+    because chance makes them extreme; `among` says so where one of them is less accurate.
+
+    >>> least_accurate([(40, 70.0), (50, 60.0), (9, 50.0)])
+    LeastAccurate(number=1, among=' with at least 30 people')
+    """
+    number, (rows, accuracy) = min(enumerate(groups), key=lambda one: (one[1][0] < FEW, one[1][1]))
+    passed_over = rows >= FEW and any(lower < accuracy for _, lower in groups)
+    return LeastAccurate(number, LARGE if passed_over else "")

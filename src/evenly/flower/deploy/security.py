@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from evenly.records import require
+from evenly.validation import shortened
 
 # Files that only their owner may read, and that never replace another.
 
@@ -81,6 +82,11 @@ def make_certificates(
         " the SuperLink.",
     )
     require(days >= 1, f"A certificate must be valid for at least 1 day, got {days}.")
+    require(
+        days <= AUTHORITY_DAYS,
+        f"A certificate must be valid for at most {AUTHORITY_DAYS:,} days, as its authority is, got"
+        f" {shortened(days)}.",
+    )
     made = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")
     refuse_existing(made.certificate, made.key)
     names = [_name(host) for host in hosts]
