@@ -92,8 +92,8 @@ class NoisedRecorder(Recorder):
 
 
 def one_round(rule, public, guard, signals, vectors, recorder: Recorder | None = None):
-    """The sums of a round before their noise, its deviations, and the clients' coefficients. Without
-    a memory they take part for the first time.
+    """The sums of a round before their noise, its deviations, and the clients' coefficients.
+    Without a memory they take part for the first time.
     """
     if not jax.tree.leaves(signals.memory):
         signals = signals._replace(memory=first_memory(rule, public, signals))

@@ -120,7 +120,8 @@ class JaxEngine:
             if private:
                 batch = batch._replace(expected=np.float32(work.rate * rows.size))
             if is_scheduled(work):
-                batch = batch._replace(visit=np.float32([now.server_round - 1, rows.size]))
+                visit = np.array([now.server_round - 1, rows.size], np.float32)
+                batch = batch._replace(visit=visit)
             local = _step(work, task, received, local, (batch, step_key))
         vector, new = _finish(work, task, received, local)
         if isinstance(vector, Ballot):
