@@ -103,7 +103,10 @@ def privacy_part() -> str:
     return folded(
         "A round with `+dp(unit=client)` beside the same round without it"
         f"{opacus if rows else ''}, in turns."
-        f" {_taken(result)}, with {used}:\n\n    {result['command']}\n\n" + "\n\n".join(tables)
+        f" {_taken(result)}, with {used}:\n\n    {result['command']}\n\n"
+        + "\n\n".join(tables)
+        + "\n\nA ratio below 1 in the first table means that the difference is smaller than the"
+        " variation of the measurement."
     )
 
 

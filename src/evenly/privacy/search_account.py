@@ -6,20 +6,25 @@ The models of all trials count as released, whoever sees them. Three things deci
     cohorts    all methods of a seed see the same ones. A round of all trials is therefore one
                release about one sample, with the noise of all of them together, and not as many
                samples as there are trials
-    order      that holds if no trial depends on the result of another. Where later trials do, they
-               ask again about samples of which something is known, so that amplification is not
-               claimed. Their noise must be the same, or what is spent would follow from the data
+    order      nothing is claimed if settings of later trials follow from results of earlier ones.
+               These results are exact figures of validation rows, and models that are trained with
+               such settings reveal something about them
 
-The choice itself reads figures of validation rows without noise, and no epsilon covers it.
+The choice itself reads figures of validation rows without noise, too, and no epsilon covers it.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from evenly.privacy.accounting import REPLACE, Releases, epsilon_of, joint, usual_delta
+from evenly.privacy.accounting import epsilon_of, joint, usual_delta
 from evenly.privacy.claims import CLIENT, calibrated, gate_tag, histogram_noise, sampling_claim
 from evenly.types import Algorithm
+
+FOLLOWS = (
+    "settings of later trials follow from exact results of earlier ones. Train all trials in one"
+    " batch to have none that do"
+)
 
 
 def search_epsilon(
@@ -37,7 +42,7 @@ def search_epsilon(
     Returns:
         `epsilon` (None without a claim), `delta` and `no_claim`, as in `claims.facts`.
     """
-    if why := _no_claim(methods):
+    if why := _no_claim(methods) or ("" if together else FOLLOWS):
         return {"epsilon": None, "delta": None, "no_claim": why}
     made = [calibrated(one, clients, rounds) for one in methods]
     claim = sampling_claim(made[0].select, clients)
@@ -45,18 +50,12 @@ def search_epsilon(
     delta = min([usual_delta(clients), *(float(one.privacy.delta) for one in made)])
     if claim.reason or min(noises) <= 0:
         return {"epsilon": None, "delta": delta, "no_claim": claim.reason or "noise is 0"}
-    if not together and len(set(noises)) > 1:
-        why = "later trials choose their noise by results of earlier ones"
-        return {"epsilon": None, "delta": delta, "no_claim": why}
     more = tuple(
         histogram_noise(one.privacy.histogram, claim)
         for one in made
         if one.privacy.histogram is not None
     )
     noise, releases = joint(noises), claim.releases
-    if not together and releases.amplified:
-        noise = noise / 2 if releases.relation == REPLACE else noise
-        releases = Releases(1)
     epsilon = epsilon_of(noise, releases._replace(times=rounds * seeds, more=more), delta)
     return {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta, "no_claim": ""}
 
