@@ -349,7 +349,9 @@ def test_a_census_by_hand_is_that_of_a_ready_client(tiny: Federation, room: Room
     asked = room.ask(5, wire.CENSUS)
     assert dict(found.metric_records[wire.METRICS]) == dict(asked.metric_records[wire.METRICS])
     about = dict(asked.config_records[wire.ABOUT])
-    assert about.pop("attribute group") == list(tiny.groups)  # a loader knows the groups alone
+    # a loader knows the groups alone
+    assert about.pop(wire.ATTRIBUTE + "group") == list(tiny.groups)
+    assert about.pop(wire.SIDE + "group") == "a"
     assert dict(found.config_records[wire.ABOUT]) == about
     unnamed = in_torch.census(loader(tiny, 5), **names).config_records[wire.ABOUT]
     assert "name" not in unnamed  # the server then calls it by its number

@@ -184,7 +184,7 @@ def test_an_optax_factory_can_be_given():
         ),
         (
             {"kind": "momentum", "options": {"b1": 0.1}},
-            r"momentum has no setting 'b1'; it has learning_rate, momentum\.",
+            r"momentum has no setting 'b1'; it has learning_rate, momentum, weight_decay\.",
         ),
         ({"learning_rate": 0.0}, r"learning_rate must be above 0, got 0\.0\."),
     ],

@@ -60,6 +60,7 @@ SETTINGS: dict[Any, dict[str, Bounded]] = {
         "learning_rate": RATE,
         "momentum": (0.9, {"at least": 0, "below": 1}),
         "weight_decay": (1e-4, {"at least": 0}),
+        "round_decay": (1.0, {"above": 0, "at most": 1}),
         "epochs": (2, {"at least": 1}),
         "batch_size": (8, {"at least": 1}),
         "max_steps": (0, {"at least": 0}),

@@ -1,6 +1,4 @@
-"""Read finished folders of results without training: comparisons, studies, deployments, and the
-differences between two folders.
-"""
+"""Read folders of results: comparisons, studies, deployments, and what differs between two."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
