@@ -296,7 +296,7 @@ def check_printed(page: Path, printed: str) -> None:
     numbers = {
         "README.md": 4,
         "docs/index.md": 4,
-        "docs/add-a-method.md": 3,
+        "docs/add-a-method.md": 5,  # worst tenths, and a mean beside what clients remember
         "docs/add-a-data-set.md": 1,
         "docs/add-a-metric.md": 1,
     }
