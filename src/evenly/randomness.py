@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy.special import betainc
 
 from evenly.records import record, static
 
@@ -117,6 +116,8 @@ def poisson_steps(rate: float, epochs: int, most: int = 0) -> int:
 @cache
 def poisson_room(rows: int, rate: float) -> int:
     """Entries that hold any batch of so many rows, but for a chance of OVERFLOW."""
+    from scipy.special import betainc  # here, because few runs need it
+
     if rate >= 1:
         return max(1, rows)
     # chance of more than k rows, for every k: it falls

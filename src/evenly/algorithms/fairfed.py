@@ -50,8 +50,7 @@ class SideRates(NamedTuple):
 
     size: Array  # training rows of all clients, or their number
     fallbacks: Array  # how often the gap in accuracy stood in for an undefined rate
-    sides: Array  # [2, groups] 1 for the groups of each side
-    favourable: Array  # [labels] 1 for the favourable label
+    cells: Array  # [6, groups, labels, outcomes] 1 for the cells that each of six counts adds up
 
 
 class RateCounts(NamedTuple):
@@ -118,10 +117,10 @@ class FairFed(Rule):
 
     def begin(self, census: Census) -> SideRates:
         size = census.examples.sum() if self.counts_sizes else len(census.examples)
-        favourable = np.arange(census.cells.shape[2]) == census.favourable
-        two = jnp.asarray(sides(census, "FairFed"), float)
         return SideRates(
-            jnp.asarray(size, float), jnp.zeros((), jnp.int32), two, jnp.asarray(favourable, float)
+            jnp.asarray(size, float),
+            jnp.zeros((), jnp.int32),
+            jnp.asarray(counted_cells(self.metric, census), float),
         )
 
     def remember(self, public: SideRates, own: Own) -> Tree:
@@ -132,15 +131,15 @@ class FairFed(Rule):
         if not sums:
             return self._counts(public, own)
         if len(sums) == 1:
-            there = self._measures(self._counts(public, own))
-            return jnp.where(there, self._gap(public, own, sums)[0], 0.0), there * 1.0
-        return self._moved(public, own, sums), self.size(own)
+            gap, _, there = self._gap(public, own, sums)
+            return jnp.where(there, gap, 0.0), there * 1.0
+        return self._moved(own, self._gap(public, own, sums)[0], sums), self.size(own)
 
     def weigh(self, public: SideRates, own: Own, sums: tuple[Tree, ...]) -> Weighed:
-        gap, stood_in = self._gap(public, own, sums)
+        gap, stood_in, _ = self._gap(public, own, sums)
         if self.form == "exponential":
             return Weighed(self.size(own), exponent=-self.beta * gap, extras=stood_in)
-        moved, (total, size) = self._moved(public, own, sums), sums[2]
+        moved, (total, size) = self._moved(own, gap, sums), sums[2]
         # a sum that is not positive leaves the round to sizes
         weight = jnp.where(total > 0, moved, self.size(own))
         share = weight / jnp.where(total > 0, total, size)
@@ -169,53 +168,61 @@ class FairFed(Rule):
 
     def _counts(self, public: SideRates, own: Own) -> RateCounts:
         table = own.table if self.measured_on == "train" else own.valid_table
-        return counts(self.metric, jnp.asarray(table, public.sides.dtype), public)
+        return counts(table, public)
 
-    def _gap(self, public: SideRates, own: Own, sums: tuple[Tree, ...]) -> tuple[Array, Array]:
-        """Distance from the global rate, and whether accuracy replaced an undefined rate (1) or
-        not (0). A client without rows has the mean gap.
+    def _gap(
+        self, public: SideRates, own: Own, sums: tuple[Tree, ...]
+    ) -> tuple[Array, Array, Array]:
+        """Distance from the global rate; whether accuracy replaced an undefined rate (1) or not
+        (0); and whether the gap is the client's own. On validation rows it must hold some out, else
+        it has the mean gap.
         """
         mine, everyone = self._counts(public, own), sums[0]
         (own_rate, own_defined), (global_rate, defined) = difference(mine), difference(everyone)
         defined &= own_defined
         by_accuracy = jnp.abs(accuracy(everyone) - accuracy(mine))
         gap = jnp.where(defined, jnp.abs(global_rate - own_rate), by_accuracy)
-        there = self._measures(mine)
+        there = (mine.all > 0) | (self.measured_on == "train")
         if len(sums) > 1:
             gap = jnp.where(there, gap, _mean(sums[1]))
-        return gap, (~defined & there) * 1.0
+        return gap, (~defined & there) * 1.0, there
 
-    def _measures(self, counted: RateCounts) -> Array:
-        """Whether the client has a gap of its own. On validation rows it must hold some out."""
-        return (counted.all > 0) | (self.measured_on == "train")
-
-    def _moved(self, public: SideRates, own: Own, sums: tuple[Tree, ...]) -> Array:
+    def _moved(self, own: Own, gap: Array, sums: tuple[Tree, ...]) -> Array:
         """The client's weight, moved against the mean gap."""
-        gap, _ = self._gap(public, own, sums)
         moved = own.memory - self.beta * (gap - _mean(sums[1]))
         return jnp.maximum(moved, 0.0) if self.clamp else moved
 
 
-def counts(metric: str, table: Array, public: SideRates) -> RateCounts:
+def counted_cells(metric: str, census: Census) -> np.ndarray:
+    """The cells of a table that each of six counts adds up: hits and rows of the unprivileged and
+    of the privileged side, correct rows, and all rows.
+    """
+    labels = census.cells.shape[2]
+    good = np.arange(labels) == census.favourable
+    every, correct = np.ones((labels, labels)), np.eye(labels)
+    hits, rows = {
+        "eod": (np.outer(good, good), every * good[:, None]),
+        "spd": (every * good, every),
+        "accuracy": (correct, every),
+    }[metric]
+    two = np.asarray(sides(census, "FairFed"))[:, :, None, None]
+    everybody = np.ones_like(two[:1])
+    return np.concatenate([two * hits, two * rows, everybody * correct, everybody * every])
+
+
+def counts(table: Array, public: SideRates) -> RateCounts:
     """The six numbers of a table [groups, labels, outcomes] that rates and accuracy need."""
-    diagonal = table * jnp.eye(table.shape[-1])
-    if metric == "accuracy":
-        hits, rows = diagonal, table
-    elif metric == "spd":
-        hits, rows = table * public.favourable, table
-    else:
-        rows = table * public.favourable[:, None]
-        hits = rows * public.favourable
-    # Products and sums instead of matrix products, which round counts on some devices.
-    hit, of = ((cells.sum((1, 2)) * public.sides).sum(1) for cells in (hits, rows))
-    return RateCounts(hit, of, diagonal.sum(), table.sum())
+    # a product and a sum instead of a matrix product, which rounds counts on some devices
+    six = (jnp.asarray(table, public.cells.dtype) * public.cells).sum((1, 2, 3))
+    return RateCounts(six[:2], six[2:4], six[4], six[5])
 
 
 def difference(counted: RateCounts) -> tuple[Array, Array]:
     """The rate of the unprivileged minus that of the privileged, and whether both exist."""
     # counts that were cut may be below 1, and noised ones anything
-    rate = jnp.clip(counted.hits / jnp.where(counted.rows > 0, counted.rows, 1.0), 0.0, 1.0)
-    return rate[0] - rate[1], (counted.rows > 0).all()
+    exists = counted.rows > 0
+    rate = jnp.clip(counted.hits / jnp.where(exists, counted.rows, 1.0), 0.0, 1.0)
+    return rate[0] - rate[1], exists.all()
 
 
 def accuracy(counted: RateCounts) -> Array:
