@@ -184,6 +184,22 @@ def test_a_site_that_refuses_is_left_out_and_the_page_says_so():
         audit(grid, wire.to_arrays(params()), min_available_nodes=CLIENTS)
 
 
+def test_a_site_has_the_name_of_its_registered_key_and_not_the_one_it_claims():
+    ready = app(FEDERATION, TASK)
+
+    def answer(message: Message, context: Context) -> Message:
+        reply = ready(message, context)
+        if message.metadata.message_type == wire.CENSUS and context.node_id == 11:
+            reply.content.config_records[wire.ABOUT]["name"] = "site 2"
+        return reply
+
+    grid = OneProcess(answer, range(10, 10 + CLIENTS))
+    grid.keys, grid.names = {11: b"north", 12: b"site 2"}, {11: "north"}
+    found = audit(grid, wire.to_arrays(params()), min_available_nodes=CLIENTS)
+    assert found.clients is not None
+    assert found.clients.names == ("site 0", "north", "site 2", "site 3")
+
+
 @pytest.mark.parametrize("wrong", ["fraction", "shape", "scores", "negative"])
 def test_counts_that_cannot_be_right_leave_a_site_out(wrong: str):
     ready = app(FEDERATION, TASK)

@@ -23,8 +23,15 @@ from evenly.experiment.deployment import Exclusion
 from evenly.flower import messages, wire
 from evenly.flower.checks import SIGNALS, ReplyError, ReplySpec, read_or_exclude, replies_to
 from evenly.flower.final_model import final_arrays
-from evenly.flower.replies import COMMON, CensusReply, content_of, no_answer, read_censuses
-from evenly.flower.roster import Roll, algorithm_of, notation_of, roll_of, wait_for_nodes
+from evenly.flower.replies import COMMON, CensusReply, content_of, no_answer
+from evenly.flower.roster import (
+    Roll,
+    algorithm_of,
+    notation_of,
+    registered_censuses,
+    roll_of,
+    wait_for_nodes,
+)
 from evenly.metrics.score_cells import (
     BINS,
     CellCounts,
@@ -155,8 +162,8 @@ def _introduced(
 ) -> tuple[Roll, list[CensusReply], list[str]]:
     """The sites that introduce themselves, and those who do not."""
     asking = [messages.message(wire.CENSUS, node, {}, ConfigRecord({})) for node in nodes]
-    told, left_out = read_censuses(
-        replies_to(grid, asking, timeout), nodes, most=messages.metrics_bytes(None)
+    told, left_out = registered_censuses(
+        grid, replies_to(grid, asking, timeout), nodes, most=messages.metrics_bytes(None)
     )
     silent = [f"Node {one.node} {one.reason}." for one in left_out]
     require(bool(told), f"No site introduced itself, so there is no audit. {' '.join(silent)}")
