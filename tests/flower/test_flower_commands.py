@@ -318,6 +318,11 @@ def test_an_audit_without_a_finished_run_or_with_an_older_app_is_one_sentence(fo
     assert "--score needs --prediction" in evenly("audit", "ward", "--score", "s", code=2)
     assert "must be COLUMN=VALUE" in evenly("audit", "ward", "--unprivileged", "f", code=2)
     assert "A requirement must be" in evenly("audit", "ward", "--require", "spd", code=2)
+    Path("run").mkdir()
+    Path("run/report.html").write_text("of a run")
+    refused = evenly("audit", "ward", "--prediction", "p", "--out", "run", code=2)
+    assert "holds the file report.html that no audit wrote" in refused
+    assert not Path("run-logs").exists()
     project = folder / "ward" / "pyproject.toml"
     project.write_text(project.read_text().replace('job = "train"', 'unused = "train"'))
     assert "can only train" in evenly("audit", "ward", "--prediction", "p", code=2)

@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from evenly.auditing.requirements import parse_requirement
-from evenly.auditing.result import Audit
+from evenly.auditing.result import Audit, refuse_replacing
 from evenly.auditing.site_tables import SiteCounts, audit_tables
 from evenly.data.sensitive import Attribute
 from evenly.experiment.deployment import Exclusion
@@ -152,8 +152,10 @@ def run_audit(grid: Grid, config: Mapping[str, Any], *, name: str = "federation"
         The folder.
 
     Raises:
-        ValueError: As :func:`audit`, or if a requirement cannot be read.
+        ValueError: As :func:`audit`, if a requirement cannot be read, or if the folder holds
+            anything but an earlier audit.
     """
+    refuse_replacing(str(config["folder"]))  # before sites are asked
     given = {key: str(config.get(key, "")) for key in ("model", "favourable", "require")}
     required = tuple(filter(None, map(str.strip, given["require"].split(";"))))
     for text in required:
