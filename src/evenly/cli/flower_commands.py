@@ -312,9 +312,12 @@ def _show_files(results: Path) -> None:
 def _federation(flower_app: "App", results: Path, options: dict[str, Any]) -> None:
     """Run an app with these entries of its run config, and stop everything again."""
     from evenly.flower.deploy.loopback import Loopback, interruptible
+    from evenly.flower.versions import config_text
 
     facts = {"clients": len(flower_app.nodes), "folder": str(results)}
     config, console = _run_config(flower_app, options, facts), plain_console(stderr=True)
+    for told in (config, *flower_app.nodes.values()):
+        config_text(told)  # raises before anything is started
     with (
         tempfile.TemporaryDirectory(prefix="evenly-flower-") as keys,
         interruptible(),
