@@ -108,6 +108,18 @@ def test_small_samples_are_warned_of():
     assert "would occur by chance with this number of rows" in text
 
 
+@pytest.mark.parametrize("strange", [["report.html"], ["audit.csv"], ["plan.json", "audit.json"]])
+def test_an_audit_replaces_an_audit_and_nothing_else(found, tmp_path, strange: list[str]):
+    assert found.write(found.write(tmp_path / "audit")) == tmp_path / "audit"
+    for name in strange:
+        (tmp_path / name).write_text("of a run")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(ValueError, match=f"holds the file {strange[0]} that no audit wrote"):
+        found.write(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert all((tmp_path / name).read_text() == "of a run" for name in strange)
+
+
 def test_the_files_hold_the_figures_and_no_rows(found, tmp_path):
     folder = found.write(tmp_path / "a")
     table = pd.read_csv(folder / "audit.csv")

@@ -19,13 +19,17 @@ from flwr.app import (
 )
 from hypothesis import strategies as st
 
+from evenly.auditing import Audit
 from evenly.experiment.deployment import Exclusion
-from evenly.flower import strategy, wire
+from evenly.flower import audit, strategy, wire
+from evenly.metrics.score_cells import counts_of_cells
 from tests.flower.grids import OneProcess, settings
 
-NODES = (40, 10, 30, 20)
+NODES = (30, 10, 40, 20)
 LIAR = 30
 TABLE = np.array([[[3, 1], [0, 1]], [[2, 0], [1, 2]]])  # ten rows
+CELLS = [[0, 0, 0, 39, 4], [0, 1, 60, 99, 1], [1, 0, 0, 49, 2], [1, 1, 40, 99, 3]]  # their scores
+SCORES = counts_of_cells(np.array(CELLS), 2)
 MODEL = {
     "w": np.arange(6, dtype=np.float32).reshape(3, 2),
     "b": np.zeros(2, np.float32),
@@ -66,6 +70,11 @@ def honest(message: Message, context: Context) -> Parts:
             "favourable": 1,
         }
         return Parts(message, {**metrics, "client": k}, {}, about)
+    if kind == wire.AUDIT:
+        wire.put(metrics, wire.TABLE, TABLE)
+        for key, own in zip((wire.SCORE_FIRST, wire.SCORE_LAST), SCORES, strict=True):
+            wire.put(metrics, key, own)
+        return Parts(message, metrics, {}, {})
     metrics |= {"loss": 0.5 + k / 10}
     wire.put(metrics, "table", TABLE)
     if kind == "evaluate":
@@ -105,21 +114,32 @@ class Outcome(NamedTuple):
     names: tuple[str, ...]
 
 
+def grid_with_a_liar(kind: str, spoil: Spoil) -> OneProcess:
+    """Clients of whom the liar spoils its replies to one kind of message."""
+
+    def answer(message: Message, context: Context) -> Message:
+        parts = honest(message, context)
+        if context.node_id != LIAR or message.metadata.message_type != kind:
+            return Message(parts.content, reply_to=message)
+        made = spoil(parts)
+        return made if isinstance(made, Message) else Message(made, reply_to=message)
+
+    return OneProcess(answer, NODES)
+
+
+def audited(kind: str, spoil: Spoil) -> Audit:
+    """An audit in which the liar's reply to one kind of message is spoilt."""
+    return audit(grid_with_a_liar(kind, spoil), min_cell=0)
+
+
 def outcome(method: str, kind: str, spoil: Spoil, *, introduce: bool = True) -> Outcome:
     """A run in which the liar's reply to one kind of message is spoilt: to "train", "evaluate", the
     census, or one of two phases.
     """
 
-    def answer(message: Message, context: Context) -> Message:
-        parts = honest(message, context)
-        if context.node_id != LIAR or message.metadata.message_type != TWO_PHASES.get(kind, kind):
-            return Message(parts.content, reply_to=message)
-        made = spoil(parts)
-        return made if isinstance(made, Message) else Message(made, reply_to=message)
-
     made = strategy(method, two_phase=kind in TWO_PHASES, introduce=introduce)
     first = ArrayRecord({name: Array(array) for name, array in MODEL.items()})
-    result = made.start(OneProcess(answer, NODES), first, num_rounds=1)
+    result = made.start(grid_with_a_liar(TWO_PHASES.get(kind, kind), spoil), first, num_rounds=1)
     recorder = made.history.recorder
     model = {name: array.numpy() for name, array in result.arrays.items()}
     return Outcome(model, recorder.left_out, recorder.trace().tables[-1], recorder.about.names)
@@ -133,6 +153,12 @@ def crash(parts: Parts) -> Message:
 def without_the_liar(method: str, kind: str) -> Outcome:
     """The same run if the liar does not answer this kind of message at all."""
     return outcome(method, kind, crash)
+
+
+@lru_cache
+def audited_without_the_liar(kind: str) -> Audit:
+    """The same audit if the liar does not answer this kind of message at all."""
+    return audited(kind, crash)
 
 
 # What a liar can send.
@@ -150,6 +176,7 @@ shapes: st.SearchStrategy[Any] = st.sampled_from(
 lists: st.SearchStrategy[Any] = st.lists(st.sampled_from(ODD), max_size=9) | st.lists(
     st.integers(-5, 12), min_size=8, max_size=8
 )
+lists |= st.sampled_from(HUGE).map(lambda number: [number] * 8)  # each alone can be too many
 values = numbers | lists | shapes
 words: st.SearchStrategy[Any] = (
     values

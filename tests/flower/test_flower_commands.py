@@ -16,11 +16,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from flwr.app import Context, RecordDict
+from flwr.common.config import parse_config_args
 from typer.testing import CliRunner
 
 from evenly.cli import app
 from evenly.cli.flower_commands import _remedy, _show_results
-from evenly.flower.deploy.loopback import follow, read_app, start
+from evenly.flower.deploy.loopback import Loopback, follow, read_app, start
+from evenly.flower.versions import config_text
 from tests.flower.grids import OneProcess
 
 TABLE = ["--data", "table.csv", "--client", "hospital", "--label", "returned"]
@@ -310,6 +312,27 @@ def test_a_client_app_that_cannot_start_says_which_log_to_read(folder: Path):
     assert not processes_of(folder)
 
 
+def test_hospitals_with_odd_names_are_told_theirs_or_refused_before_anything_starts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    frame = pd.read_csv("table.csv")
+    odd = frame.replace({"north": 'St. "Mary"', "west": "ward 🏥"})
+    Path("Zürich 🏥").mkdir()
+    odd.to_csv("Zürich 🏥/table.csv", index=False)
+    evenly("new", "ward", *("Zürich 🏥/table.csv" if w == "table.csv" else w for w in TABLE))
+    nodes = read_app(Path("ward")).nodes
+    assert {node["client"] for node in nodes.values()} == {*odd["hospital"]}
+    for node in nodes.values():
+        assert parse_config_args([config_text(node)]) == node
+    frame.replace({"north": """St. "Mary's\""""}).to_csv("table.csv", index=False)
+    evenly("new", "other", *TABLE)
+    monkeypatch.setattr(Loopback, "__enter__", lambda self: pytest.fail("something was started"))
+    refused = evenly("up", "other", code=2)
+    assert "client must be text without control characters and with only one kind" in refused
+    assert """got 'St. "Mary\\'s"'.""" in refused
+    assert not Path("other/results").exists()
+
+
 def test_an_audit_without_a_finished_run_or_with_an_older_app_is_one_sentence(folder: Path):
     evenly("new", "ward", *TABLE, "--sensitive", "sex")
     assert "holds no finished run with a model" in evenly("audit", "ward", code=2)
@@ -318,6 +341,11 @@ def test_an_audit_without_a_finished_run_or_with_an_older_app_is_one_sentence(fo
     assert "--score needs --prediction" in evenly("audit", "ward", "--score", "s", code=2)
     assert "must be COLUMN=VALUE" in evenly("audit", "ward", "--unprivileged", "f", code=2)
     assert "A requirement must be" in evenly("audit", "ward", "--require", "spd", code=2)
+    Path("run").mkdir()
+    Path("run/report.html").write_text("of a run")
+    refused = evenly("audit", "ward", "--prediction", "p", "--out", "run", code=2)
+    assert "holds the file report.html that no audit wrote" in refused
+    assert not Path("run-logs").exists()
     project = folder / "ward" / "pyproject.toml"
     project.write_text(project.read_text().replace('job = "train"', 'unused = "train"'))
     assert "can only train" in evenly("audit", "ward", "--prediction", "p", code=2)

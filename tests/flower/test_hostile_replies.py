@@ -5,18 +5,31 @@ Whole messages go through the strategy as Flower's would. How many examples are 
 for every profile.
 """
 
+import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, RecordDict
+from flwr.app import Array, Message, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenly.auditing import Audit
 from evenly.experiment.deployment import Exclusion
 from evenly.flower import wire
-from tests.flower.hostile import LIAR, Outcome, Parts, outcome, spoilt, without_the_liar
+from tests.flower.hostile import (
+    LIAR,
+    Outcome,
+    Parts,
+    Spoil,
+    audited,
+    audited_without_the_liar,
+    outcome,
+    spoilt,
+    without_the_liar,
+)
 
 SENT = (
     "num-examples",
@@ -115,6 +128,90 @@ def test_replies_to_measure(spoil):
 @given(spoilt((*SENT, "coefficient")))
 def test_replies_in_the_second_of_two_phases(spoil):
     require_the_others(outcome("q-fedavg(q=1)", "add", spoil), "q-fedavg(q=1)", "add", "train")
+
+
+def require_the_other_sites(kind: str, spoil: Spoil) -> Audit:
+    """If the liar was left out of an audit, the figures are those without it, and it is named."""
+    found, usual = audited(kind, spoil), audited_without_the_liar(kind)
+    assert found.clients is not None
+    json.dumps(found.json(), allow_nan=False)
+    assert all(0 <= figure.value <= 100 for figure in found.figures if figure.unit == "percent")
+    if len(found.clients.names) < 4:
+        assert str(found.figures) == str(usual.figures)
+        (note,) = [note for note in found.notes if "1 site is not in this audit" in note]
+        assert f"Node {LIAR} " in note or "'ward 0' " in note
+        assert len(note) <= 800
+    return found
+
+
+@settings(max_examples=150)
+@given(spoilt(("table", "score-first", "score-last", "num-examples")), st.booleans())
+def test_replies_to_an_audit(spoil, scores):
+    def spoil_some(parts: Parts) -> Message | RecordDict:
+        return spoil(parts if scores else parts._replace(metrics=without_scores(parts)))
+
+    require_the_other_sites(wire.AUDIT, spoil_some)
+
+
+@settings(max_examples=150)
+@given(spoilt(("num-examples", "cells", "client", "client-group")))
+def test_replies_to_the_census_of_an_audit(spoil):
+    try:
+        require_the_other_sites(wire.CENSUS, spoil)
+    except ValueError as error:  # tables of other groups or labels cannot be added
+        if not str(error).startswith("All sites must agree on "):
+            raise
+
+
+def without_scores(parts: Parts) -> dict[str, Any]:
+    return {key: own for key, own in parts.metrics.items() if "score" not in key}
+
+
+@pytest.mark.parametrize("table", [[0] * 8, [2**28 - 1] * 8, [0, 2**31 - 1, *[0] * 6]])
+def test_an_audit_can_show_every_table_that_a_site_can_have(table: list[int]):
+    def spoil(parts: Parts) -> RecordDict:
+        return parts._replace(metrics={**without_scores(parts), "table": table}).content
+
+    found = require_the_other_sites(wire.AUDIT, spoil)
+    assert found.about.rows == 30 + sum(table)
+
+
+COUNTED_WRONG = {
+    "beyond any integer": ({"table": [1e300] * 8}, "counts 8,000,000,000,000,000"),
+    "more than integers hold": ({"table": [2.0**60] * 8}, "counts 9,223,372,036,854,775,808 rows"),
+    "more than all people": ({"table": [2**29] * 8}, "counts 4,294,967,296 rows, which no client"),
+    "scores of too many": (
+        {"score-first": [2**24] * 400, "score-first-shape": [2, 2, 100], "score-last": [0]},
+        "'score-first' that counts 6,710,886,400 rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("changed, words", COUNTED_WRONG.values(), ids=COUNTED_WRONG)
+def test_counts_that_nobody_can_have_cost_only_who_sent_them(changed: dict[str, Any], words: str):
+    def spoil(parts: Parts) -> RecordDict:
+        return parts._replace(metrics={**without_scores(parts), **changed}).content
+
+    found = require_the_other_sites(wire.AUDIT, spoil)
+    assert any("'ward 0' sent " in note and words in note for note in found.notes)
+
+
+NUMBERED_WRONG = {
+    "none": ({}, "did not say 'client', and most clients did"),
+    "that of another": ({"client": 1}, "says that it is client 1, as node 10 does"),
+}
+
+
+@pytest.mark.parametrize("changed, words", NUMBERED_WRONG.values(), ids=NUMBERED_WRONG)
+def test_a_site_without_a_number_of_its_own_is_left_out_of_an_audit(
+    changed: dict[str, Any], words: str
+):
+    def spoil(parts: Parts) -> RecordDict:
+        kept = {key: own for key, own in parts.metrics.items() if key != "client"}
+        return parts._replace(metrics={**kept, **changed}).content
+
+    found = require_the_other_sites(wire.CENSUS, spoil)
+    assert any(f"Node {LIAR} {words}" in note for note in found.notes)
 
 
 # Single faults that ended a whole federation once.

@@ -16,10 +16,10 @@ from evenly.experiment.deployment import read_exclusions, read_facts
 from evenly.flower import Caps, first_arrays, joining, strategy, wire
 from evenly.flower.adapter import FairStrategy
 from evenly.flower.clients.jax import app
-from evenly.flower.joining import admit, come_back, roll_from, roll_notes
+from evenly.flower.joining import Admission, admit, come_back, roll_from, roll_notes
 from evenly.flower.recorder import Recorder
 from evenly.flower.replies import CensusReply
-from evenly.flower.roster import Roll, roll_of, unknown_clients, with_registered
+from evenly.flower.roster import Roll, answers_of, roll_of, unknown_clients
 from evenly.simulate.schedule import CohortDraws
 from evenly.types import Seeds, Trace
 from tests.flower.grids import OneProcess, reply, settings
@@ -332,16 +332,57 @@ def test_a_registered_key_has_its_number_and_its_name_for_ever():
     before = roll_of([told(10, 0, key="a"), told(20, 1, key="b")])
     notes = json.loads(json.dumps(roll_notes(before)))
     now = roll_of([told(30, 0, key="a"), told(40, 1, key="stolen"), told(50, 2)])
-    admission = come_back(
-        roll_from(before.nodes, notes), now, label="fairfed", keeps=True, groups=0
-    )
+    admission = back(roll_from(before.nodes, notes), now)
     assert admission.roll.nodes == (30, 20, 50)
     assert ["whose registered key is another" in one.reason for one in admission.left_out] == [True]
     grid = Arriving(introducing())
     grid.keys, grid.names = {NODES[0]: b"own"}, {NODES[0]: "north"}
-    named, other = with_registered(grid, [told(NODES[0], name="claimed"), told(NODES[1])])
-    assert (named.name, bool(named.key)) == ("north", True)
-    assert (other.name, other.key) == (None, "")
+    server = strategy("fedavg", introduce=True, min_available_nodes=4)
+    server.start(grid, first(), num_rounds=1)
+    roll = server.history.setting.roll
+    assert roll.names == ("north", "client 1", "client 2", "client 3")
+    assert [bool(key) for key in roll.keys] == [True, False, False, False]
+
+
+THIEF = 5  # its node is below all others, and it says that it is client 1
+
+
+def thieving(nodes: tuple[int, ...], **more: Any) -> Arriving:
+    grid = Arriving(introducing(), nodes, **more)
+    own = {NODES[1]: 1, 99: 1, THIEF: 1}
+    for node, context in grid.contexts.items():
+        context.node_config["partition-id"] = own[node] if node in own else NODES.index(node)
+    grid.keys = {node: b"key of %d" % NODES.index(node) for node in NODES}
+    grid.keys |= {99: grid.keys[NODES[1]], THIEF: b"another"}
+    return grid
+
+
+def test_nobody_keeps_a_client_out_by_its_number_while_it_reconnects():
+    grid = thieving((*NODES, 99, THIEF), leaves={NODES[1]: 1}, arrives={99: 2, THIEF: 2})
+    server = strategy("fedavg", introduce=True, min_available_nodes=4, min_train_nodes=1)
+    server.start(grid, first(), num_rounds=4)
+    assert server.history.setting.roll.nodes == (NODES[0], 99, *NODES[2:])
+    left_out = [one for one in server.history.recorder.left_out if one.phase == "joining"]
+    assert [(one.node, one.round) for one in left_out] == [(THIEF, 3)]
+    assert server.history.recorder.trace().cohort[3].tolist() == [0, 1, 2, 3]
+
+
+def test_nobody_keeps_a_client_out_by_its_number_when_a_server_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    def run_of(grid: OneProcess, rounds: int) -> FairStrategy:
+        server = strategy("fedavg", introduce=True, min_available_nodes=4, folder=tmp_path)
+        server.start(grid, first(), num_rounds=rounds)
+        return server
+
+    run_of(thieving(NODES), 2)
+    server = run_of(thieving((*NODES, THIEF)), 4)
+    roll, left_out = server.history.setting.roll, server.history.recorder.left_out
+    assert (roll.nodes, roll.numbers) == (NODES, (0, 1, 2, 3))
+    assert [(one.node, one.round, one.phase) for one in left_out] == [(THIEF, 3, "joining")]
+    assert server.history.recorder.trace().cohort[3].tolist() == [0, 1, 2, 3]
+    assert [line.split()[1] for line in caplog.messages if "does not join" in line] == [str(THIEF)]
+    assert "not one of the clients" not in caplog.text
 
 
 def test_cohorts_are_drawn_from_all_clients_as_soon_as_they_are_there():
@@ -400,6 +441,25 @@ def told(node: int, client: int | None = None, size: int = 3, **more: Any) -> Ce
     return CensusReply(node, size, np.array([[1, size - 1]]), client, **given)
 
 
+def back(before: Roll, now: Roll, *, keeps: bool = True) -> Admission:
+    """A server goes on, and all clients that are connected told a census that fits."""
+    said = answers_of(now) if now.has_census else []
+    return come_back(before, now, said, label="fairfed", keeps=keeps, groups=0)
+
+
+@pytest.mark.parametrize("others", [("", ""), ("theirs", "mine")], ids=["no keys", "keys"])
+def test_of_two_answers_with_one_number_that_of_the_client_of_before_counts(
+    others: tuple[str, str],
+):
+    thief, own = others
+    before = roll_of([told(10, 0), told(40, 3, key=own)])
+    for order in (1, -1):
+        answers = [told(5, 3, key=thief), told(40, 3, key=own)][::order]
+        admission = admit(before, answers)
+        assert admission.roll.nodes == (10, 40)
+        assert [one.node for one in admission.left_out] == [5]
+
+
 def test_numbers_with_gaps_are_never_filled():
     roll = roll_of([told(10, 0), told(20, 1), told(30, 4)])
     admission = admit(roll, [told(50, 3), told(40, 2)])
@@ -428,13 +488,13 @@ def test_two_newcomers_with_one_number_are_not_both_taken():
 def test_a_server_that_goes_on_matches_clients_by_number_and_then_by_node():
     before = roll_of([told(10, 0), told(20, 1), told(30, 2)])
     now = roll_of([told(20, 0), told(99, 2), told(40, 5)])
-    roll = come_back(before, now, label="fairfed", keeps=True, groups=0).roll
+    roll = back(before, now).roll
     assert roll.numbers == (0, 1, 2, 5)
     # client 1 is away, and the node that it had is that of client 0 now
     assert roll.nodes == (20, -2, 99, 40)
     unnumbered = roll_of([told(10), told(20, size=7), told(30)])
     now = roll_of([told(30), told(40), told(20, size=8)])
-    roll = come_back(unnumbered, now, label="fairfed", keeps=True, groups=0).roll
+    roll = back(unnumbered, now).roll
     assert roll.nodes == (10, 20, 30, 40)
     assert roll.census.examples.tolist() == [3, 8, 3, 3]
 
@@ -452,23 +512,21 @@ def test_where_nobody_is_recognised_the_deployment_does_not_go_on(before: Roll, 
         ValueError,
         match=r"clients cannot be matched\. Wait for all with min_available_nodes=2.*introduce=Tr",
     ):
-        come_back(before, now, label="afl", keeps=True, groups=0)
+        back(before, now)
 
 
 def test_where_nothing_is_kept_nodes_with_new_ids_take_the_numbers_of_before():
-    found = come_back(
-        unknown_clients([10, 20, 30]), unknown_clients([5, 6]), label="", keeps=False, groups=0
-    )
+    found = back(unknown_clients([10, 20, 30]), unknown_clients([5, 6]), keeps=False)
     assert found.roll.nodes == (5, 6, 30)
 
 
 def test_a_census_that_is_asked_for_later_or_no_more_does_not_renumber_clients():
     plain, asked = unknown_clients([30, 10]), roll_of([told(10, 0), told(30, 1), told(50, 2)])
-    more = come_back(plain, asked, label="", keeps=False, groups=0).roll
+    more = back(plain, asked, keeps=False).roll
     assert (more.nodes, more.numbers, more.has_census) == ((30, 10, 50), (1, 0, 2), True)
-    some = come_back(plain, roll_of([told(10, 0)]), label="", keeps=False, groups=0).roll
+    some = back(plain, roll_of([told(10, 0)]), keeps=False).roll
     assert (some.nodes, some.has_census) == ((30, 10), False)
-    less = come_back(asked, unknown_clients([30, 70]), label="", keeps=False, groups=0).roll
+    less = back(asked, unknown_clients([30, 70]), keeps=False).roll
     assert (less.nodes, less.has_census) == ((10, 30, 50, 70), False)
 
 
@@ -548,13 +606,18 @@ def test_who_does_not_fit_is_named_when_a_server_goes_on(tmp_path: Path):
     assert server.history.setting.roll.nodes == NODES[:3]
     assert [node for kind, node in grid.asked if kind == wire.CENSUS] == [*NODES]
     assert read_exclusions(folder)[0] == [one]
-    # where strangers are as many as clients of before, it does not go on with strangers alone
-    away, before = {NODES[1]: 99, NODES[2]: 99}, (folder / "state.npz").read_bytes()
+    # it does not go on with strangers alone
+    away, before = dict.fromkeys(NODES[:3], 99), (folder / "state.npz").read_bytes()
     with pytest.raises(
         ValueError, match=r"cannot be matched.*Node 10 says \('yes', 'no'\) of names"
     ):
-        joined(introducing(labels=["yes", "no"]), folder=folder, arrives=away, least=2)
+        joined(introducing(labels=["yes", "no"]), folder=folder, arrives=away, least=1)
     assert (folder / "state.npz").read_bytes() == before
+    # where strangers are as many as clients of before, these decide
+    del away[NODES[0]]
+    server, _ = joined(introducing(labels=["yes", "no"]), folder=folder, arrives=away, least=2)
+    assert server.history.setting.roll.nodes == NODES[:3]
+    assert server.history.setting.roll.labels == ("no", "yes")
 
 
 def test_new_clients_are_told_and_flagged_when_a_server_goes_on(

@@ -118,7 +118,10 @@ def test_supernodes_are_registered_started_and_known_by_their_number(
     link: Loopback, machine: Machine, tmp_path: Path
 ):
     assert link.connect(
-        {"client-0": {"partition-id": 0, "client": "St. Mary's"}, "client-1": {}}
+        {
+            "client-0": {"partition-id": 0, "client": "St. Mary's"},
+            "client-1": {"client": 'St. "Mary" 🏥'},
+        }
     ) == {"client-0": 4711, "client-1": 4711}
     keys = tmp_path / "here" / "keys"
     assert machine.asked == [
@@ -129,6 +132,7 @@ def test_supernodes_are_registered_started_and_known_by_their_number(
     assert first.command[0] == "/bin/flower-supernode"
     assert f"--auth-supernode-private-key={keys}/client-0" in first.command
     assert '--node-config=partition-id=0 client="St. Mary\'s"' in first.command
+    assert """--node-config=client='St. "Mary" 🏥'""" in second.command
     assert (
         first.env["FLWR_HOME"]
         != second.env["FLWR_HOME"]
@@ -153,7 +157,7 @@ def test_a_key_that_is_there_is_used(link: Loopback, machine: Machine, tmp_path:
 def test_runs_are_begun_in_the_home_of_the_superlink_and_their_status_is_read_by_number(
     link: Loopback, machine: Machine, tmp_path: Path
 ):
-    run = link.run(tmp_path / "app", {"rounds": 2, "folder": "a b"})
+    run = link.run(tmp_path / "app", {"rounds": 2, "folder": 'a "b" 🏥'})
     command = [
         "/bin/flwr",
         "run",
@@ -161,7 +165,7 @@ def test_runs_are_begun_in_the_home_of_the_superlink_and_their_status_is_read_by
         "loopback",
         "--stream",
         "--run-config=rounds=2",
-        '--run-config=folder="a b"',
+        """--run-config=folder='a "b" 🏥'""",
     ]
     assert machine.started[-1].command == command
     assert machine.started[-1].env["FLWR_HOME"] == str(tmp_path / "here" / "homes" / "superlink")

@@ -1,5 +1,8 @@
 """A federated audit equals that of all rows together, and refuses what cannot be added up."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,9 +11,10 @@ from flwr.app import Context, Error, Message
 import evenly
 from evenly.auditing.result import Audit
 from evenly.data.federation import Federation
-from evenly.flower import audit, first_arrays, wire
+from evenly.flower import audit, first_arrays, strategy, wire
 from evenly.flower.clients.jax import app
 from evenly.flower.clients.rows import ClientData, Decisions, client_of
+from evenly.flower.site_audit import run_audit
 from evenly.metrics.score_cells import CellCounts, cells_of_counts, counts_of_cells, score_cells
 from evenly.models import Softmax
 from evenly.saved_models import Model
@@ -184,6 +188,22 @@ def test_a_site_that_refuses_is_left_out_and_the_page_says_so():
         audit(grid, wire.to_arrays(params()), min_available_nodes=CLIENTS)
 
 
+def test_a_site_has_the_name_of_its_registered_key_and_not_the_one_it_claims():
+    ready = app(FEDERATION, TASK)
+
+    def answer(message: Message, context: Context) -> Message:
+        reply = ready(message, context)
+        if message.metadata.message_type == wire.CENSUS and context.node_id == 11:
+            reply.content.config_records[wire.ABOUT]["name"] = "site 2"
+        return reply
+
+    grid = OneProcess(answer, range(10, 10 + CLIENTS))
+    grid.keys, grid.names = {11: b"north", 12: b"site 2"}, {11: "north"}
+    found = audit(grid, wire.to_arrays(params()), min_available_nodes=CLIENTS)
+    assert found.clients is not None
+    assert found.clients.names == ("site 0", "north", "site 2", "site 3")
+
+
 @pytest.mark.parametrize("wrong", ["fraction", "shape", "scores", "negative"])
 def test_counts_that_cannot_be_right_leave_a_site_out(wrong: str):
     ready = app(FEDERATION, TASK)
@@ -217,3 +237,22 @@ def test_counts_tell_the_cells():
     broken[0, 0, np.flatnonzero(broken[0, 0])[0]] += 1
     with pytest.raises(ValueError, match="different cells"):
         cells_of_counts(CellCounts(broken, counts.last))
+
+
+RUN = {"method": "fedavg", "seed": 0, "clients": CLIENTS, "timeout": 60.0}
+
+
+def test_an_app_writes_its_audit_and_never_replaces_the_report_of_a_run(tmp_path: Path):
+    run = strategy("fedavg", task=TASK, folder=tmp_path / "run", introduce=True)
+    run.start(grid_of(FEDERATION), first_arrays("fedavg", TASK), num_rounds=1)
+    report = (tmp_path / "run" / "report.html").read_bytes()
+    config = {**RUN, "model": str(tmp_path / "run"), "folder": str(tmp_path / "audit")}
+    for _ in range(2):  # an audit may replace an audit
+        assert run_audit(grid_of(FEDERATION), config) == tmp_path / "audit"
+    assert json.loads((tmp_path / "audit" / "audit.json").read_text())["source"] == "federation"
+    grid = grid_of(FEDERATION)
+    with pytest.raises(ValueError, match=r"holds the file plan\.json that no audit wrote"):
+        run_audit(grid, {**config, "folder": str(tmp_path / "run")})
+    assert not grid.asked
+    assert (tmp_path / "run" / "report.html").read_bytes() == report
+    assert not (tmp_path / "run" / "audit.json").exists()

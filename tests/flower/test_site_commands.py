@@ -1,8 +1,10 @@
 """`evenly flower egress` and `evenly flower node`, as an operator of a site uses them."""
 
+import shlex
 from pathlib import Path
 
 import pytest
+from flwr.common.config import parse_config_args
 from typer.testing import CliRunner
 
 from evenly.cli import app
@@ -69,6 +71,16 @@ def test_a_node_is_started_with_its_policy_and_those_whom_it_trusts(files: dict[
     shown = evenly("node", *words(files), "--config", 'client="north"', "--show")
     assert f"--trusted-entities {files['--trusted-entities']}" in shown
     assert f"""'client="north" policy="{files["--policy"]}"'""" in shown
+
+
+def test_a_policy_may_lie_in_a_folder_with_any_name(files: dict[str, str], tmp_path: Path):
+    policy = tmp_path / 'St. "Mary" 🏥' / "policy.toml"
+    policy.parent.mkdir()
+    policy.write_text(Path(files["--policy"]).read_text())
+    shown = evenly("node", *words({**files, "--policy": str(policy)}), "--show")
+    command = shlex.split(shown)
+    told = parse_config_args([command[command.index("--node-config") + 1]])
+    assert told == {"policy": str(policy)}
 
 
 @pytest.mark.parametrize("option", ["--trusted-entities", "--policy", "--key", "--ca"])

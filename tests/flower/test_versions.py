@@ -3,9 +3,24 @@
 from pathlib import Path
 
 import pytest
+from flwr.common.config import parse_config_args
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evenly.flower import versions
+from evenly.flower.versions import config_text
 
+ODD_NAMES = (
+    'St. "Mary"',
+    "St. Mary's",
+    "Zürich",
+    "ward 🏥",
+    "a\\b",
+    "two\nlines",
+    "a=b c",
+    "",
+    "#1",
+)
 CA, CERTIFICATE, KEY, SECRET = (Path(name) for name in ("ca", "server", "key", "secret"))
 
 
@@ -60,3 +75,28 @@ def test_a_node_listens_for_its_own_apps():
     ]
     assert versions.node_address("127.0.0.1", 7, (1, 35)) == ["--host=127.0.0.1", "--port=7"]
     assert versions.node_address(None, 7, (1, 42)) == ["--port=7"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_flower_reads_what_a_node_and_a_run_are_told(name: str):
+    told = {
+        "partition-id": 3,
+        "client": name,
+        "share": 0.5,
+        "fast": True,
+        "table": f"/{name}/x.csv",
+    }
+    assert parse_config_args([config_text(told)]) == told
+    assert parse_config_args([config_text({k: v}) for k, v in told.items()]) == told
+
+
+@given(st.text() | st.text(alphabet="\"'\\ =\n\ta#🏥\x7f"))
+def test_flower_reads_any_text_or_it_is_refused_with_its_name(text: str):
+    try:
+        told = config_text({"client": text, "partition-id": 0})
+    except ValueError as error:
+        refused = f"cannot read other text, got {text!r}. Rename it."
+        if refused not in str(error) or (text.isprintable() and not {"'", '"'} <= set(text)):
+            raise
+        return
+    assert parse_config_args([told]) == {"client": text, "partition-id": 0}

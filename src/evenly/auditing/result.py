@@ -14,6 +14,7 @@ from evenly.auditing.estimates import Estimate
 from evenly.auditing.requirements import RequirementCheck, check_requirements
 from evenly.auditing.views import AGAINST, ClientView, GroupView
 from evenly.metrics import EVERY_METRIC
+from evenly.records import require
 from evenly.report.worst_served import Trivial
 from evenly.writing import csv_cell, write_whole
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 1
+AUDIT = "audit.json"
+FILES = ("report.html", "audit.csv", AUDIT)
+PLAN = "plan.json"  # of a run or a deployment
 PERCENT, FRACTION = "percent", "fraction"
 
 
@@ -175,7 +179,12 @@ class Audit(NamedTuple):
     def write(self, folder: str | Path) -> Path:
         """Write audit.csv, audit.json and report.html into a folder and return it. All are created
         before the first one is written.
+
+        Raises:
+            ValueError: If the folder holds results of something else. An audit replaces only an
+                earlier audit.
         """
+        refuse_replacing(folder)
         files = {
             "audit.csv": _csv(self.figures),
             "audit.json": json.dumps(self.json(), ensure_ascii=False, indent=1, allow_nan=False),
@@ -189,6 +198,16 @@ class Audit(NamedTuple):
         from evenly.auditing.page import render
 
         return render(self)
+
+
+def refuse_replacing(folder: str | Path) -> None:
+    """Raise if an audit that is written into a folder would replace anything but an audit."""
+    present = [name for name in (PLAN, *FILES) if (Path(folder) / name).exists()]
+    require(
+        not present or (AUDIT in present and PLAN not in present),
+        f"An audit replaces only an earlier audit, but {str(folder)!r} holds the file"
+        f" {', '.join(present[:1])} that no audit wrote. Choose another folder for the audit.",
+    )
 
 
 def _write(path: Path, text: str) -> Path:

@@ -25,7 +25,6 @@ Required = Annotated[
     ),
 ]
 NOT_MET = 1  # the exit status if a requirement is not met
-FILES = ("audit.csv", "audit.json", "report.html")  # of an audit
 
 
 class AuditOptions(NamedTuple):
@@ -89,10 +88,15 @@ def audit(
 ) -> None:
     """Audit how evenly predictions serve clients and groups. The report holds no rows."""
     folder = out or Path("results") / f"audit-{predictions.name.partition('.')[0]}"
-    _check_folder(folder, predictions)
     from evenly.auditing import audit_file
     from evenly.auditing.requirements import parse_requirement
+    from evenly.auditing.result import FILES, refuse_replacing
 
+    refuse_replacing(folder)
+    if any((folder / name).resolve() == predictions.resolve() for name in FILES):
+        raise ValueError(
+            f"The audit would replace {predictions}. Choose another folder with --out."
+        )
     for requirement in require or ():
         parse_requirement(requirement)  # before a long audit
     result = audit_file(predictions, **options.arguments())
@@ -102,19 +106,6 @@ def audit(
     if as_json:
         print(json.dumps({**result.json(), "report": str(folder / "report.html")}, allow_nan=False))
     show_audit(result, folder, as_json=as_json)
-
-
-def _check_folder(folder: Path, predictions: Path) -> None:
-    """Refuse to replace anything but an earlier audit."""
-    present = [name for name in FILES if (folder / name).exists()]
-    if present and not (folder / "audit.json").exists():
-        raise ValueError(
-            f"{folder} holds a {present[0]} that no audit wrote. Choose another folder with --out."
-        )
-    if any((folder / name).resolve() == predictions.resolve() for name in present):
-        raise ValueError(
-            f"The audit would replace {predictions}. Choose another folder with --out."
-        )
 
 
 def _sides(texts: Sequence[str] | None, columns: list[str]) -> "dict[str, str] | str | None":

@@ -207,6 +207,7 @@ def audit_app(
     The clients of the app run on this machine, as with `up`.
     """
     from evenly.auditing.requirements import parse_requirement
+    from evenly.auditing.result import refuse_replacing
     from evenly.flower.deploy.loopback import read_app
 
     for text in require or ():
@@ -225,6 +226,7 @@ def audit_app(
         finished = _finished_run(folder, model)
         job |= {"model": str(finished), "method": _method_of(finished)}
     results = (out or _new_folder(folder / "results", "audit")).resolve()
+    refuse_replacing(results)
     _federation(flower_app, results, {name: value for name, value in job.items() if value})
     _show_audit(results)
 
@@ -310,9 +312,12 @@ def _show_files(results: Path) -> None:
 def _federation(flower_app: "App", results: Path, options: dict[str, Any]) -> None:
     """Run an app with these entries of its run config, and stop everything again."""
     from evenly.flower.deploy.loopback import Loopback, interruptible
+    from evenly.flower.versions import config_text
 
     facts = {"clients": len(flower_app.nodes), "folder": str(results)}
     config, console = _run_config(flower_app, options, facts), plain_console(stderr=True)
+    for told in (config, *flower_app.nodes.values()):
+        config_text(told)  # raises before anything is started
     with (
         tempfile.TemporaryDirectory(prefix="evenly-flower-") as keys,
         interruptible(),

@@ -104,6 +104,7 @@ def node(
 
 def _node_config(config: str, policy: Path) -> str:
     """What the app is told, with the path of a policy that can be read."""
+    from evenly.flower import versions
     from evenly.flower.clients.policy import read_policy
 
     read_policy(policy)
@@ -111,7 +112,7 @@ def _node_config(config: str, policy: Path) -> str:
         "policy" not in config,
         "Give the policy as --policy, and not in --config, so that it is checked.",
     )
-    return f'{config} policy="{policy.resolve()}"'.strip()
+    return f"{config} {versions.config_text({'policy': str(policy.resolve())})}".strip()
 
 
 def _check_trusted(path: Path) -> None:

@@ -428,8 +428,8 @@ def _table_setting(folder: Path, table: Path) -> str:
     """Setting with the path of the table of all clients, which only `evenly flower up` uses."""
     where = os.path.relpath(table.resolve(), folder.resolve())
     return (
-        f"\n[tool.evenly]\ntable = {json.dumps(where)} # only `evenly flower up` reads it: all"
-        " clients' rows, on this machine\n"
+        f"\n[tool.evenly]\ntable = {json.dumps(where, ensure_ascii=False)}"
+        " # only `evenly flower up` reads it: all clients' rows, on this machine\n"
     )
 
 

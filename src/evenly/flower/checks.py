@@ -375,26 +375,32 @@ def table(
     that is None.
     """
     groups, labels = expected.cells or (None, None)
-    counts = array(key, metrics, (groups, labels, labels))
-    if counts.shape[1] != counts.shape[2]:
+    found = counts(key, metrics, (groups, labels, labels))
+    if found.shape[1] != found.shape[2]:
         raise ReplyError(
-            f"sent {key!r} with {counts.shape[1]} labels but {counts.shape[2]} outcomes", SIGNALS
+            f"sent {key!r} with {found.shape[1]} labels but {found.shape[2]} outcomes", SIGNALS
         )
-    if (counts != np.floor(counts)).any():
+    if examples is not None and found.sum() != examples:
         raise ReplyError(
-            f"sent {key!r} with entries that are not whole numbers, though they count rows", SIGNALS
-        )
-    if counts.sum() > MOST_ROWS:
-        raise ReplyError(
-            f"sent {key!r} that counts {counts.sum():,.0f} rows, which no client can have", SIGNALS
-        )
-    if examples is not None and counts.sum() != examples:
-        raise ReplyError(
-            f"sent {key!r} that counts {counts.sum():,.0f} rows, but says that there are"
+            f"sent {key!r} that counts {found.sum():,.0f} rows, but says that there are"
             f" {examples:,}",
             SIGNALS,
         )
-    return counts
+    return found
+
+
+def counts(key: str, metrics: Mapping[str, Any], wanted: tuple[int | None, ...]) -> np.ndarray:
+    """Counts of rows with this shape; None: any length."""
+    found = array(key, metrics, wanted)
+    if (found != np.floor(found)).any():
+        raise ReplyError(
+            f"sent {key!r} with entries that are not whole numbers, though they count rows", SIGNALS
+        )
+    if found.sum() > MOST_ROWS:
+        raise ReplyError(
+            f"sent {key!r} that counts {found.sum():,.0f} rows, which no client can have", SIGNALS
+        )
+    return found
 
 
 def cell_loss(

@@ -22,12 +22,7 @@ from evenly.experiment.deployment import Exclusion, Flag
 from evenly.flower import aggregation, messages, roster, wire
 from evenly.flower.checks import replies_to
 from evenly.flower.messages import DeploymentState, metrics_bytes, quote_reasons
-from evenly.flower.replies import (
-    CensusReply,
-    census_exclusion,
-    consistent_censuses,
-    read_censuses,
-)
+from evenly.flower.replies import CensusReply, census_exclusion, consistent_censuses
 from evenly.flower.roster import (
     DeploymentSetting,
     Options,
@@ -124,8 +119,8 @@ def welcome(
             census_questions(setting.options, nodes, asking.config, algorithm=setting.algorithm),
             asking.timeout,
         )
-        told, silent = read_censuses(replies, nodes, most=most)
-        told, groups = roster.with_registered(grid, told), known_groups(setting.algorithm.rule)
+        told, silent = roster.registered_censuses(grid, replies, nodes, most=most)
+        groups = known_groups(setting.algorithm.rule)
         admission = admit(roll, told, held=held, groups=groups)
         admission = admission._replace(left_out=[*silent, *admission.left_out])
     joined = Enrolment(setting, current)
@@ -151,12 +146,7 @@ def report_changes(
         LOG.info("Clients %s join from now on.", new)
         if setting.algorithm.rule.inference == "rank-clustering":
             LOG.info("Their groups are drawn, because clients were clustered before they joined.")
-    return not_joining(admission.left_out, number)
-
-
-def not_joining(left_out: Iterable[Exclusion], number: int) -> list[Exclusion]:
-    """Exclusions of the census as those of nodes that do not join before round `number`."""
-    return [one._replace(round=number, phase=JOINING) for one in left_out]
+    return [one._replace(round=number, phase=JOINING) for one in admission.left_out]
 
 
 def admit(
@@ -215,9 +205,18 @@ def _merge(before: Roll, now: Mapping[int, CensusReply]) -> Roll:
     return roll_in_order([one for _, one in sorted({**rows, **away, **now}.items())])
 
 
-def come_back(before: Roll, now: Roll, *, label: str, keeps: bool, groups: int) -> Admission:
+def come_back(
+    before: Roll,
+    now: Roll,
+    told: Sequence[CensusReply],
+    *,
+    label: str,
+    keeps: bool,
+    groups: int,
+) -> Admission:
     """The roll of a server that goes on: `before` is that of the earlier one, and `now` are the
-    connected clients.
+    connected clients. `told` are all censuses that they sent, because those of the clients of
+    before decide which of them fit.
 
     Clients that are away keep their number. `keeps` is whether anything is kept for each client.
 
@@ -225,11 +224,13 @@ def come_back(before: Roll, now: Roll, *, label: str, keeps: bool, groups: int) 
         ValueError: If clients cannot be recognised.
     """
     if before.has_census and now.has_census:
-        admission = admit(before, answers_of(now), groups=groups)
-        found = set(now.numbers) & set(before.numbers) if before.numbered else ()
+        admission = admit(before, told, groups=groups)
+        strange = {one.node for one in admission.left_out}
+        usable = {_key(before, answer) for answer in told if answer.node not in strange}
+        found = usable & set(before.numbers or before.nodes)
     else:
         admission = Admission(_same_nodes(before, now), [])
-        found = ()
+        found = set[int]()
     if found or set(now.nodes) & set(before.nodes):
         return admission
     require(

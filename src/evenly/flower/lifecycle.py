@@ -4,14 +4,14 @@ killed server resumes.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType
+from flwr.app import ArrayRecord, ConfigRecord, MessageType
 from flwr.serverapp import Grid
 
 from evenly.data.federation import Census
@@ -39,7 +39,7 @@ from evenly.flower.messages import (
     require_enough,
 )
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
-from evenly.flower.replies import check_censuses
+from evenly.flower.replies import CensusReply, consistent_censuses
 from evenly.flower.roster import (
     DeploymentSetting,
     Options,
@@ -69,6 +69,7 @@ class NewDeployment(NamedTuple):
 
     setting: DeploymentSetting
     state: DeploymentState
+    told: list[CensusReply]  # all censuses that can be read
     left_out: list[Exclusion]
     flagged: list[Flag]
 
@@ -86,7 +87,7 @@ def open_deployment(
     models.
     """
     nodes = wait_for_nodes(grid, options.min_available_nodes)
-    roll, left_out = unknown_clients(sorted(nodes)), []
+    roll, told, left_out = unknown_clients(sorted(nodes)), [], []
     # bounds on what clients say follow from the mean number of their rows
     if options.introduce or reads_census(algorithm) or private_rounds.is_private(algorithm):
         # Clients with a personal model start it from the initial model, even if they are drawn
@@ -94,9 +95,11 @@ def open_deployment(
         personal = jax.tree.leaves(algorithm.work.remember(np.zeros(())))
         records = {options.arrayrecord_key: arrays} if personal else {}
         questions = joining.census_questions(options, nodes, config, records, algorithm=algorithm)
-        roll, left_out = _read_census(
-            algorithm, options, nodes, replies_to(grid, questions, timeout), grid=grid
-        )
+        most = options.max_reply_bytes or metrics_bytes(None)
+        replies = replies_to(grid, questions, timeout)
+        told, silent = roster.registered_censuses(grid, replies, nodes, most=most)
+        roll, wrong = _first_roll(algorithm, options, told, silent)
+        left_out = [*silent, *wrong]
     algorithm = roster.fit_to_clients(with_sampling(algorithm, options, roll.census), roll)
     census, flagged = roll.census, []
     if options.caps is not None:
@@ -104,7 +107,7 @@ def open_deployment(
         options.caps.require_feasible(algorithm.select.slots(census))
     form, state = _first_state(algorithm, roll, arrays, census, options.seeds)
     return NewDeployment(
-        DeploymentSetting(algorithm, options, roll, form, census), state, left_out, flagged
+        DeploymentSetting(algorithm, options, roll, form, census), state, told, left_out, flagged
     )
 
 
@@ -132,34 +135,26 @@ def _first_state(
     return form, DeploymentState(state, carried)
 
 
-def _read_census(
+def _first_roll(
     algorithm: Algorithm,
     options: Options,
-    nodes: list[int],
-    replies: Iterable[Message],
-    *,
-    grid: Grid,
+    told: Sequence[CensusReply],
+    silent: Sequence[Exclusion],
 ) -> tuple[Roll, list[Exclusion]]:
-    """The clients whose census can be used, and the nodes that are left out. Raises if too few can
-    be used.
+    """The clients whose census can be used, and exclusions of the others that told one. Raises if
+    too few can be used.
     """
-    usable, left_out = check_censuses(
-        replies,
-        nodes,
-        groups=joining.known_groups(algorithm.rule),
-        most=options.max_reply_bytes or metrics_bytes(None),
-    )
-    for one in left_out:
-        LOG.warning("Node %d %s; it is not one of the clients.", one.node, one.reason)
+    usable, wrong = consistent_censuses(told, joining.known_groups(algorithm.rule))
+    left_out = [*silent, *wrong]
     least = max(min(options.min_train_nodes, options.min_available_nodes), 1)
     require(
         len(usable) >= least,
         f"{algorithm.label} needs a census of its clients ({wire.CENSUS!r}) from at least {least}"
-        f" nodes (min_train_nodes), and {len(usable)} of {len(nodes)} nodes sent one that can be"
-        " used. Add a function for it to the ClientApp, @app.query('census'): see"
+        f" nodes (min_train_nodes), and {len(usable)} of {len(told) + len(silent)} nodes sent one"
+        " that can be used. Add a function for it to the ClientApp, @app.query('census'): see"
         f" docs/flower-record.md. {quote_reasons(left_out, most=len(left_out))}",
     )
-    return roll_of(roster.with_registered(grid, usable)), left_out
+    return roll_of(usable), wrong
 
 
 def cluster_clients(
@@ -229,7 +224,7 @@ class RunningDeployment:
         setting = opened.setting
         self._folder, self._rounds = folder, rounds
         self.done, self.setting, self.state = 0, setting, opened.state
-        self._refused = {one.node for one in opened.left_out}  # nodes that are no clients
+        self._refused: set[int] = set()  # nodes that are no clients
         self._met = set(opened.setting.roll.nodes)  # nodes that were connected in this run
         self._deployment = _deployment(setting)
         resumed = None
@@ -246,6 +241,9 @@ class RunningDeployment:
             options=told,
         )
         if resumed is None:
+            for one in opened.left_out:
+                LOG.warning("Node %d %s; it is not one of the clients.", one.node, one.reason)
+            self._refused |= {one.node for one in opened.left_out}
             self.recorder.record_census(opened.left_out, opened.flagged)
         else:
             self._record_joining(resumed, self.done + 1)
@@ -259,14 +257,18 @@ class RunningDeployment:
         before = _saved_roll(folder, saved)
         label, rule = setting.algorithm.label, setting.algorithm.rule
         keeps = bool(jax.tree.leaves(state.state.memory.value)) or rule.groups is not None
-        groups = joining.known_groups(rule)
-        admission = joining.come_back(before, setting.roll, label=label, keeps=keeps, groups=groups)
+        admission = joining.come_back(
+            before, setting.roll, opened.told,
+            label=label, keeps=keeps, groups=joining.known_groups(rule),
+        )  # fmt: skip
+        decided = {one.node for one in opened.told} if before.has_census else set[int]()
+        silent = [one for one in opened.left_out if one.node not in decided]
+        admission = admission._replace(left_out=[*silent, *admission.left_out])
         joined = joining.with_roll(setting, DeploymentState(*saved.state), admission.roll)
         self.done, self.setting, self.state = saved.round, joined.setting, joined.state
         LOG.info("Resuming after round %d, from %s", self.done, folder)
         left_out = joining.report_changes(before, admission, joined.setting, self.done + 1)
-        asked = joining.not_joining(opened.left_out, self.done + 1)
-        return joined._replace(left_out=[*asked, *left_out])
+        return joined._replace(left_out=left_out)
 
     def welcome(self, grid: Grid, *, number: int, config: ConfigRecord, timeout: float) -> bool:
         """Add nodes that connected since the last round. Returns whether there are other clients

@@ -320,15 +320,6 @@ COMMON: dict[str, Callable[[CensusReply], Hashable]] = {
 }
 
 
-def check_censuses(
-    replies: Iterable[Message], nodes: Iterable[int], *, groups: int = 0, most: int | None = None
-) -> tuple[list[CensusReply], list[Exclusion]]:
-    """Usable censuses that fit together, in the order of nodes, and exclusions with a reason."""
-    told, left_out = read_censuses(replies, nodes, most=most)
-    agreed, wrong = consistent_censuses(told, groups)
-    return agreed, left_out + wrong
-
-
 def read_censuses(
     replies: Iterable[Message], nodes: Iterable[int], *, most: int | None = None
 ) -> tuple[list[CensusReply], list[Exclusion]]:
@@ -430,7 +421,13 @@ def _alike(censuses: list[CensusReply], settled: Sequence[CensusReply]) -> Selec
 def _distinct(
     censuses: list[CensusReply], settled: Sequence[CensusReply], groups: int
 ) -> Selection:
-    """Those whose number no other of them has and whose group exists."""
+    """Those whose number no other of them has and whose group exists. Of several with one number
+    the settled client is kept, or else the first.
+    """
+    owners: dict[int | None, CensusReply] = {
+        one.client: one for one in settled if one.client is not None
+    }
+    censuses = sorted(censuses, key=lambda one: not _continues(owners.get(one.client), one))
     first: dict[int, CensusReply] = {}
     kept, others = list[CensusReply](), list[tuple[CensusReply, str]]()
     most = groups or len(settled) + len(censuses)
@@ -459,6 +456,17 @@ def _distinct(
         else:
             kept.append(one)
     return kept, others
+
+
+def _continues(before: CensusReply | None, answer: CensusReply) -> bool:
+    """Whether an answer is of the client of before: by its key or, where keys are not known, by its
+    node.
+    """
+    if before is None:
+        return False
+    if before.key and answer.key:
+        return before.key == answer.key
+    return before.node == answer.node
 
 
 def parse_census(answer: Introduction) -> CensusReply:

@@ -4,21 +4,22 @@ round.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from flwr.app import ArrayRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.data.federation import Census
 from evenly.data.sensitive import Attribute
+from evenly.experiment.deployment import Exclusion
 from evenly.flower import versions, wire
 from evenly.flower.aggregation import Leaves
 from evenly.flower.caps import Caps
-from evenly.flower.replies import CensusReply
+from evenly.flower.replies import CensusReply, read_censuses
 from evenly.flower.wire import Form
 from evenly.notation import Composition, Part, parse, show
 from evenly.parts.client_groups import drawn_groups, rank_clustering
@@ -175,17 +176,20 @@ def answers_of(roll: Roll) -> list[CensusReply]:
     ]
 
 
-def with_registered(grid: Any, answers: Sequence[CensusReply]) -> list[CensusReply]:
-    """Answers with the keys and the names under which the SuperLink knows their nodes. A registered
-    name replaces the one that a client claims.
+def registered_censuses(
+    grid: Any, replies: Iterable[Message], nodes: Iterable[int], *, most: int | None = None
+) -> tuple[list[CensusReply], list[Exclusion]]:
+    """Censuses that can be read, with the keys and the names under which the SuperLink knows their
+    nodes, and exclusions with a reason. A registered name replaces the one that a client claims.
     """
+    told, left_out = read_censuses(replies, nodes, most=most)
     known = versions.registered(grid)
     return [
         answer
         if (own := known.get(answer.node)) is None
         else answer._replace(key=own.key, name=own.name or answer.name)
-        for answer in answers
-    ]
+        for answer in told
+    ], left_out
 
 
 def _names(answers: Sequence[CensusReply]) -> tuple[str, ...]:

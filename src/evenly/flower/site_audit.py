@@ -8,6 +8,7 @@ answer with counts of their test rows by group, label and prediction, and with c
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,15 +17,37 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from evenly.auditing.requirements import parse_requirement
-from evenly.auditing.result import Audit
+from evenly.auditing.result import Audit, refuse_replacing
 from evenly.auditing.site_tables import SiteCounts, audit_tables
 from evenly.data.sensitive import Attribute
 from evenly.experiment.deployment import Exclusion
 from evenly.flower import messages, wire
-from evenly.flower.checks import SIGNALS, ReplyError, ReplySpec, read_or_exclude, replies_to
+from evenly.flower.checks import (
+    SIGNALS,
+    ReplyError,
+    ReplySpec,
+    counts,
+    read_or_exclude,
+    replies_to,
+)
 from evenly.flower.final_model import final_arrays
-from evenly.flower.replies import COMMON, CensusReply, content_of, no_answer, read_censuses
-from evenly.flower.roster import Roll, algorithm_of, notation_of, roll_of, wait_for_nodes
+from evenly.flower.joining import known_groups
+from evenly.flower.replies import (
+    COMMON,
+    MOST_CLIENTS,
+    CensusReply,
+    consistent_censuses,
+    content_of,
+    no_answer,
+)
+from evenly.flower.roster import (
+    Roll,
+    algorithm_of,
+    notation_of,
+    registered_censuses,
+    roll_of,
+    wait_for_nodes,
+)
 from evenly.metrics.score_cells import (
     BINS,
     CellCounts,
@@ -91,8 +114,9 @@ def audit(
         ...     audit(grid, final_arrays("results")).write("audit")
     """
     nodes = wait_for_nodes(grid, min_available_nodes)
-    roll, introductions, silent = _introduced(grid, nodes, timeout)
-    labels, attributes = _common(introductions, roll)
+    groups = known_groups(algorithm_of(method).rule)
+    roll, silent = _introduced(grid, nodes, timeout, groups=groups)
+    labels, attributes = _described(roll)
     asked = _questions(roll, arrays, method, seeds or Seeds())
     answers = _read(roll, labels, replies_to(grid, asked, timeout))
     left_out = [*silent, *answers.left_out]
@@ -128,8 +152,10 @@ def run_audit(grid: Grid, config: Mapping[str, Any], *, name: str = "federation"
         The folder.
 
     Raises:
-        ValueError: As :func:`audit`, or if a requirement cannot be read.
+        ValueError: As :func:`audit`, if a requirement cannot be read, or if the folder holds
+            anything but an earlier audit.
     """
+    refuse_replacing(str(config["folder"]))  # before sites are asked
     given = {key: str(config.get(key, "")) for key in ("model", "favourable", "require")}
     required = tuple(filter(None, map(str.strip, given["require"].split(";"))))
     for text in required:
@@ -151,24 +177,30 @@ def run_audit(grid: Grid, config: Mapping[str, Any], *, name: str = "federation"
 
 
 def _introduced(
-    grid: Grid, nodes: Sequence[int], timeout: float
-) -> tuple[Roll, list[CensusReply], list[str]]:
-    """The sites that introduce themselves, and those who do not."""
-    asking = [messages.message(wire.CENSUS, node, {}, ConfigRecord({})) for node in nodes]
-    told, left_out = read_censuses(
-        replies_to(grid, asking, timeout), nodes, most=messages.metrics_bytes(None)
-    )
-    silent = [f"Node {one.node} {one.reason}." for one in left_out]
-    require(bool(told), f"No site introduced itself, so there is no audit. {' '.join(silent)}")
-    return roll_of(told), told, silent
-
-
-def _common(told: Sequence[CensusReply], roll: Roll) -> tuple[tuple[str, ...], list[Attribute]]:
-    """Labels and attributes that all sites share. Raises if one has others: tables of different
-    labels cannot be added up.
+    grid: Grid, nodes: Sequence[int], timeout: float, *, groups: int
+) -> tuple[Roll, list[str]]:
+    """The sites that introduce themselves, and why others are left out. `groups` are those that
+    whole clients may belong to; 0: any.
     """
-    first = told[0]
-    for one in told[1:]:
+    asking = [messages.message(wire.CENSUS, node, {}, ConfigRecord({})) for node in nodes]
+    told, left_out = registered_censuses(
+        grid, replies_to(grid, asking, timeout), nodes, most=messages.metrics_bytes(None)
+    )
+    _refuse_differences(told)
+    told, wrong = consistent_censuses(told, groups or MOST_CLIENTS)
+    silent = [f"Node {one.node} {one.reason}." for one in (*left_out, *wrong)]
+    require(bool(told), f"No site introduced itself, so there is no audit. {' '.join(silent)}")
+    require(
+        bool(told[0].labels) and told[0].favourable is not None,
+        "An audit needs the names of the labels and the favourable one, and no site told them."
+        " Add labels and favourable to the census of the clients.",
+    )
+    return roll_of(told), silent
+
+
+def _refuse_differences(told: Sequence[CensusReply]) -> None:
+    """Raise if a site has other labels or groups: its table cannot be added to the others."""
+    for first, one in pairwise(told):
         for what, value in COMMON.items():
             require(
                 value(one) == value(first),
@@ -176,12 +208,11 @@ def _common(told: Sequence[CensusReply], roll: Roll) -> tuple[tuple[str, ...], l
                 f" {_shown(value(one))} and {first.name or f'node {first.node}'!r}"
                 f" {_shown(value(first))}. Nothing was audited.",
             )
-    require(
-        bool(roll.labels) and any(one.favourable is not None for one in told),
-        "An audit needs the names of the labels and the favourable one, and no site told them."
-        " Add labels and favourable to the census of the clients.",
-    )
-    attributes = list(first.attributes)
+
+
+def _described(roll: Roll) -> tuple[tuple[str, ...], list[Attribute]]:
+    """Labels and attributes that all sites share."""
+    attributes = list(roll.attributes)
     if not attributes and len(roll.groups) > 1:
         attributes = [Attribute("group", roll.groups, tuple(range(len(roll.groups))))]
     return roll.labels, attributes
@@ -232,14 +263,15 @@ def _counts(message: Message, spec: ReplySpec, roll: Roll, labels: int) -> SiteC
     records = content_of(message, spec.most_bytes).metric_records
     metrics: Mapping[str, Any] = records.get(wire.METRICS, {})
     groups = max(len(roll.groups), 1)
-    table = _whole(metrics, wire.TABLE, (groups, labels, labels))
-    if table is None:
+    if wire.TABLE not in metrics:
         raise ReplyError(f"sent no {wire.TABLE!r}", SIGNALS)
-    first, last = (
-        _whole(metrics, key, (groups, 2, BINS)) for key in (wire.SCORE_FIRST, wire.SCORE_LAST)
-    )
-    if first is None or last is None:
+    table = counts(wire.TABLE, metrics, (groups, labels, labels)).astype(np.int64)
+    if not {wire.SCORE_FIRST, wire.SCORE_LAST} <= metrics.keys():
         return SiteCounts(roll.names[spec.client], table)
+    first, last = (
+        counts(key, metrics, (groups, 2, BINS)).astype(np.int64)
+        for key in (wire.SCORE_FIRST, wire.SCORE_LAST)
+    )
     try:
         cells = cells_of_counts(CellCounts(first, last))
         favourable = table[:, roll.census.favourable].sum(-1)
@@ -247,20 +279,6 @@ def _counts(message: Message, spec: ReplySpec, roll: Roll, labels: int) -> SiteC
     except ValueError as error:
         raise ReplyError(f"sent counts of scores that are wrong: {error}", SIGNALS) from None
     return SiteCounts(roll.names[spec.client], table, cells)
-
-
-def _whole(metrics: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> np.ndarray | None:
-    try:
-        found = wire.get(metrics, key)
-    except ValueError as error:
-        raise ReplyError(str(error), SIGNALS) from None
-    if found is None:
-        return None
-    if found.shape != shape or not np.isfinite(found).all() or (found % 1 != 0).any():
-        raise ReplyError(f"sent {key!r} that must be counts of shape {list(shape)}", SIGNALS)
-    if (found < 0).any():
-        raise ReplyError(f"sent {key!r} with counts below 0", SIGNALS)
-    return found.astype(np.int64)
 
 
 def _absence(left_out: Sequence[str], nodes: int, anonymous: bool) -> list[str]:

@@ -6,7 +6,10 @@ ServerApps use HTTP, from 1.37 commands, and from 1.40 everything is on one port
 """
 
 import hashlib
-from collections.abc import Iterable
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,6 +97,42 @@ def node_address(host: str | None, port: int, version: Version) -> list[str]:
     if version >= RUNTIME_HTTP:
         return [*([] if host is None else [f"--host={host}"]), f"--port={port}"]
     return [f"--clientappio-api-address={host or '127.0.0.1'}:{port}"]
+
+
+# what Flower takes for a string on a command line, before it reads it as TOML
+STRING = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """A node config or a run config as Flower reads it from a command line. Raises a ValueError for
+    text that no string of Flower can hold.
+
+    >>> print(config_text({"partition-id": 0, "client": 'St. "Mary"', "table": "/Zürich/a.csv"}))
+    partition-id=0 client='St. "Mary"' table="/Zürich/a.csv"
+    """
+    return " ".join(f"{name}={_config_value(name, value)}" for name, value in config.items())
+
+
+def _config_value(name: str, value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, str):
+        return text
+    if '"' in value:  # TOML's literal strings: Flower knows no escaped quotation marks
+        text = f"'{value}'"
+    if not _reads_back(text, value):
+        raise ValueError(
+            f"{name} must be text without control characters and with only one kind of quotation"
+            f" marks, because Flower cannot read other text, got {value!r}. Rename it."
+        )
+    return text
+
+
+def _reads_back(text: str, value: str) -> bool:
+    try:
+        text.encode()
+        return bool(STRING.fullmatch(text)) and tomllib.loads(f"value = {text}")["value"] == value
+    except ValueError:  # of TOML, or of half a character
+        return False
 
 
 def answers_http(version: Version) -> bool:

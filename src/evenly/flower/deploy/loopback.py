@@ -342,7 +342,8 @@ class Loopback:
         control = self.addresses.of(self.addresses.control)
         (self._home("superlink") / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress ='
-            f' "{control}"\nroot-certificates = {json.dumps(str(self.certificates.ca))}\n'
+            f' "{control}"\nroot-certificates ='
+            f" {json.dumps(str(self.certificates.ca), ensure_ascii=False)}\n"
         )
         self.start_link()
         self.start_server()
@@ -376,7 +377,6 @@ class Loopback:
     ) -> Process:  # fmt: skip
         """Start a SuperNode, without waiting for it. With `trusted`, it runs only signed apps."""
         (port,) = free_ports(1)
-        given = " ".join(f"{field}={json.dumps(value)}" for field, value in config.items())
         command = [
             "flower-supernode",
             f"--root-certificates={ca or self.certificates.ca}",
@@ -385,7 +385,7 @@ class Loopback:
         command += [
             f"--auth-supernode-private-key={key.private}",
             *versions.node_address(HOST, port, self.version),
-            f"--node-config={given}",
+            f"--node-config={versions.config_text(config)}",
         ]
         command += [] if trusted is None else [f"--trusted-entities={trusted}"]
         self.nodes[name] = self._start(name, command)
@@ -414,7 +414,7 @@ class Loopback:
         """Start a run of an app. The process ends with the run, and its log is that of the
         ServerApp.
         """
-        given = [f"--run-config={field}={json.dumps(value)}" for field, value in config.items()]
+        given = [f"--run-config={versions.config_text({k: v})}" for k, v in config.items()]
         return self._start(
             name, ["flwr", "run", str(app), CONNECTION, "--stream", *given], home="superlink"
         )
