@@ -10,6 +10,13 @@ from flwr.app import Context, Error, Message, RecordDict
 from evenly.flower.clients.egress import EgressEntry, sentences
 from evenly.flower.clients.guard import site_policy
 from tests.flower.hostile_answers import MORE_ATTEMPTS, equations_of_many_rounds
+from tests.flower.hostile_models import (
+    ATTEMPTS_ON_MODELS,
+    HIDDEN,
+    NOT_LINEAR,
+    network,
+    one_unit_of_a_network,
+)
 from tests.flower.hostile_server import (
     AGREED,
     ATTEMPTS,
@@ -22,14 +29,14 @@ from tests.flower.hostile_server import (
     validation_rows_evaluated,
 )
 
-EVERY = [*ATTEMPTS, *MORE_ATTEMPTS]
+EVERY = [*ATTEMPTS, *MORE_ATTEMPTS, *ATTEMPTS_ON_MODELS]
 NAMES = [f"{one.attack.__name__}-{one.method}" for one in EVERY]
 ANSWERED = (training_rows_evaluated, validation_rows_evaluated)  # without those rows
 
 
 @pytest.mark.parametrize("attempt", EVERY, ids=NAMES)
 def test_no_attempt_passes_the_default_policy_and_each_is_logged(attempt: Attempt, tmp_path: Path):
-    site = Site(attempt.data, tmp_path, attempt.method, attempt.also)
+    site = attempt.site(tmp_path)
     assert not attempt.attack(site)
     refused = [one for one in site.entries() if one.decision != "left"]
     if attempt.attack in ANSWERED:
@@ -45,8 +52,30 @@ def test_no_attempt_passes_the_default_policy_and_each_is_logged(attempt: Attemp
 
 @pytest.mark.parametrize("attempt", EVERY, ids=NAMES)
 def test_without_a_policy_every_attempt_succeeds(attempt: Attempt):
-    site = Site(attempt.data, None, attempt.method)
+    site = attempt.site(None)
     assert attempt.attack(site), site.said
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS_ON_MODELS, ids=NAMES[-len(ATTEMPTS_ON_MODELS) :])
+def test_a_policy_that_allows_any_model_does_not_stop_what_they_reveal(
+    attempt: Attempt, tmp_path: Path
+):
+    """The limit that docs/flower-policy.md names beside the key."""
+    site = attempt.site(tmp_path, "any_model = true")
+    assert attempt.attack(site), site.said
+    assert {one.decision for one in site.entries()} == {"left"}
+
+
+def test_a_network_with_private_rows_is_trained_but_not_evaluated(tmp_path: Path):
+    """Noise protects training rows under any model; counts and losses of test rows have none."""
+    unit = next(one for one in ATTEMPTS_ON_MODELS if one.attack is one_unit_of_a_network)
+    method = f"{AGREED}+dp(unit=row, rate=0.2, noise_multiplier=1, signal_noise=3)"
+    site = unit._replace(method=method).site(tmp_path, "epsilon = 100.0")
+    site.config["ledger"] = str(tmp_path / "ledger.json")
+    assert not unit.attack(site)
+    assert [one.decision for one in site.entries()] == ["left"]
+    assert site.ask("evaluate", network(HIDDEN)) == {}
+    assert NOT_LINEAR in site.entries()[-1].words
 
 
 def test_there_are_at_least_forty_different_attempts():
