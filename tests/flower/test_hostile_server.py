@@ -4,6 +4,7 @@ is in the egress log; without a policy the same attempts succeed.
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
 
@@ -24,6 +25,7 @@ from tests.flower.hostile_server import (
     Attempt,
     Site,
     linear,
+    mean_features,
     message,
     training_rows_evaluated,
     validation_rows_evaluated,
@@ -80,6 +82,22 @@ def test_a_network_with_private_rows_is_trained_but_not_evaluated(tmp_path: Path
 
 def test_there_are_at_least_forty_different_attempts():
     assert len({one.attack for one in EVERY}) >= 40
+
+
+def test_limits_of_a_run_end_with_it_and_those_of_a_day_do_not(tmp_path: Path):
+    """The limit that docs/flower-policy.md names: a new run may have other seeds and ask for the
+    same round, but all runs share the rounds of a day.
+    """
+    site = Site(LARGE, tmp_path, AGREED, more="rounds_a_day = 4")
+    means = []
+    for site.run in range(1, 5):
+        means.append(mean_features(linear(), site.ask("train", linear(), batch_seed=site.run)))
+        assert site.ask("train", linear(1.0), batch_seed=site.run) == {}, "it asked twice in a run"
+    assert np.isfinite(means).all(), site.said
+    assert not np.allclose(means[0], means[1])
+    site.run = 5
+    assert site.ask("train", linear(), batch_seed=5) == {}
+    assert "rounds_a_day is 4" in site.entries()[-1].words
 
 
 @pytest.mark.further
