@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
+from flwr.clientapp import ClientApp
 
 from evenly.flower import wire
 from evenly.flower.clients.egress import EgressEntry, read_egress
 from evenly.flower.clients.jax import app
 from evenly.flower.clients.rows import ClientData, ClientRows, rows
 from evenly.models import Softmax
+from evenly.types import Task
 
 FEATURES = 3
 TASK = Softmax(features=FEATURES, classes=2)
@@ -51,6 +53,13 @@ def hospital(train: list[list[int]], test: list[list[int]] | None = None) -> Cli
     )
 
 
+ReadyClient = Callable[[Callable[[Context], ClientData]], ClientApp]  # from its data
+
+
+def jax_client(task: Task) -> ReadyClient:
+    return lambda source: app(source, task)
+
+
 LARGE = hospital([[20, 20], [20, 6]])
 SMALL = hospital([[20, 20], [20, 1]], [[12, 12], [12, 1]])  # one woman whose label is yes
 RARE = hospital([[30, 1], [30, 0]])  # one person whose label is yes
@@ -65,14 +74,16 @@ class Site:
     source: Any  # the data, or a function from the context to them
 
     def __init__(
-        self, source: Any, folder: Path | None, method: str, also: tuple[str, ...] = ()
-    ) -> None:
+        self, source: Any, folder: Path | None, method: str, also: tuple[str, ...] = (), *,
+        client: "ReadyClient | None" = None, more: str = "",
+    ) -> None:  # fmt: skip
         self.source, self.run, self.log = source, 1, None
         self.config: dict[str, Any] = {}
         self.state = RecordDict()
-        self._client = app(lambda context: self._data(context), TASK)
+        self._client = (client or jax_client(TASK))(lambda context: self._data(context))
         if folder is not None:
-            (folder / "policy.toml").write_text(f"methods = {json.dumps([method, *also])}")
+            text = f"methods = {json.dumps([method, *also])}\n{more}"
+            (folder / "policy.toml").write_text(text)
             self.config, self.log = (
                 {"policy": str(folder / "policy.toml")},
                 folder / "egress.jsonl",
@@ -338,6 +349,11 @@ class Attempt(NamedTuple):
     data: ClientData = LARGE
     method: str = AGREED
     also: tuple[str, ...] = ()  # further methods that it agreed to
+    client: ReadyClient = jax_client(TASK)
+
+    def site(self, folder: Path | None, more: str = "") -> Site:
+        """The site, with a policy in this folder, and more lines in it."""
+        return Site(self.data, folder, self.method, self.also, client=self.client, more=more)
 
 
 ATTEMPTS = [

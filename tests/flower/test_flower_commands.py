@@ -102,7 +102,9 @@ def test_an_app_on_a_table_trains_and_reports(monkeypatch: pytest.MonkeyPatch):
 def test_an_app_on_a_synthetic_federation_trains(monkeypatch: pytest.MonkeyPatch):
     printed = evenly("new", "toy")
     assert "method: q-fedavg(q=1) (chosen because there are no sensitive columns" in printed
-    assert " method: fedavg policies: " in evenly("new", "plain", "--method", "fedavg")
+    shown = evenly("new", "plain", "--method", "fedavg")
+    assert " method: fedavg policies: " in shown
+    assert "they allow any model, for this trial" in shown
     trained("toy", ("client-0", "client-1", "client-2"), {}, monkeypatch)
     assert Path("results/report.html").exists()
 

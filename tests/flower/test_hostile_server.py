@@ -4,12 +4,20 @@ is in the egress log; without a policy the same attempts succeed.
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
 
 from evenly.flower.clients.egress import EgressEntry, sentences
 from evenly.flower.clients.guard import site_policy
 from tests.flower.hostile_answers import MORE_ATTEMPTS, equations_of_many_rounds
+from tests.flower.hostile_models import (
+    ATTEMPTS_ON_MODELS,
+    HIDDEN,
+    NOT_LINEAR,
+    network,
+    one_unit_of_a_network,
+)
 from tests.flower.hostile_server import (
     AGREED,
     ATTEMPTS,
@@ -17,19 +25,20 @@ from tests.flower.hostile_server import (
     Attempt,
     Site,
     linear,
+    mean_features,
     message,
     training_rows_evaluated,
     validation_rows_evaluated,
 )
 
-EVERY = [*ATTEMPTS, *MORE_ATTEMPTS]
+EVERY = [*ATTEMPTS, *MORE_ATTEMPTS, *ATTEMPTS_ON_MODELS]
 NAMES = [f"{one.attack.__name__}-{one.method}" for one in EVERY]
 ANSWERED = (training_rows_evaluated, validation_rows_evaluated)  # without those rows
 
 
 @pytest.mark.parametrize("attempt", EVERY, ids=NAMES)
 def test_no_attempt_passes_the_default_policy_and_each_is_logged(attempt: Attempt, tmp_path: Path):
-    site = Site(attempt.data, tmp_path, attempt.method, attempt.also)
+    site = attempt.site(tmp_path)
     assert not attempt.attack(site)
     refused = [one for one in site.entries() if one.decision != "left"]
     if attempt.attack in ANSWERED:
@@ -45,12 +54,50 @@ def test_no_attempt_passes_the_default_policy_and_each_is_logged(attempt: Attemp
 
 @pytest.mark.parametrize("attempt", EVERY, ids=NAMES)
 def test_without_a_policy_every_attempt_succeeds(attempt: Attempt):
-    site = Site(attempt.data, None, attempt.method)
+    site = attempt.site(None)
     assert attempt.attack(site), site.said
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS_ON_MODELS, ids=NAMES[-len(ATTEMPTS_ON_MODELS) :])
+def test_a_policy_that_allows_any_model_does_not_stop_what_they_reveal(
+    attempt: Attempt, tmp_path: Path
+):
+    """The limit that docs/flower-policy.md names beside the key."""
+    site = attempt.site(tmp_path, "any_model = true")
+    assert attempt.attack(site), site.said
+    assert {one.decision for one in site.entries()} == {"left"}
+
+
+def test_a_network_with_private_rows_is_trained_but_not_evaluated(tmp_path: Path):
+    """Noise protects training rows under any model; counts and losses of test rows have none."""
+    unit = next(one for one in ATTEMPTS_ON_MODELS if one.attack is one_unit_of_a_network)
+    method = f"{AGREED}+dp(unit=row, rate=0.2, noise_multiplier=1, signal_noise=3)"
+    site = unit._replace(method=method).site(tmp_path, "epsilon = 100.0")
+    site.config["ledger"] = str(tmp_path / "ledger.json")
+    assert not unit.attack(site)
+    assert [one.decision for one in site.entries()] == ["left"]
+    assert site.ask("evaluate", network(HIDDEN)) == {}
+    assert NOT_LINEAR in site.entries()[-1].words
 
 
 def test_there_are_at_least_forty_different_attempts():
     assert len({one.attack for one in EVERY}) >= 40
+
+
+def test_limits_of_a_run_end_with_it_and_those_of_a_day_do_not(tmp_path: Path):
+    """The limit that docs/flower-policy.md names: a new run may have other seeds and ask for the
+    same round, but all runs share the rounds of a day.
+    """
+    site = Site(LARGE, tmp_path, AGREED, more="rounds_a_day = 4")
+    means = []
+    for site.run in range(1, 5):
+        means.append(mean_features(linear(), site.ask("train", linear(), batch_seed=site.run)))
+        assert site.ask("train", linear(1.0), batch_seed=site.run) == {}, "it asked twice in a run"
+    assert np.isfinite(means).all(), site.said
+    assert not np.allclose(means[0], means[1])
+    site.run = 5
+    assert site.ask("train", linear(), batch_seed=5) == {}
+    assert "rounds_a_day is 4" in site.entries()[-1].words
 
 
 @pytest.mark.further

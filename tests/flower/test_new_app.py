@@ -41,6 +41,8 @@ def test_an_app_of_one_round_is_written_and_listed(tmp_path: Path):
     assert "evenly" not in told["tool"]
     assert list(read_app(folder).nodes) == ["client-0", "client-1", "client-2"]
     policy = folder / "sites" / "client-0" / "policy.toml"
+    assert read_policy(policy).any_model, "the model has ten classes"
+    assert "the server can read single rows" in policy.read_text()
     assert read_app(folder, 1).nodes == {
         "client-0": {"partition-id": 0, "num-partitions": 1, "policy": str(policy.resolve())}
     }
@@ -158,6 +160,21 @@ def test_a_method_that_is_named_is_taken(tmp_path: Path):
         method="fedavg",
     )
     assert config(tmp_path / "ward")["tool"]["flwr"]["app"]["config"]["method"] == "fedavg"
+
+
+@pytest.mark.parametrize("third", [False, True])
+def test_policies_allow_any_model_only_where_a_label_has_more_than_two_values(
+    third: bool, tmp_path: Path
+):
+    table = people()
+    if third:
+        table.loc[0, "returned"] = "died"
+    federation = Federation.from_frame(table, client="hospital", label="returned")
+    write_table_app(
+        tmp_path / "ward", tmp_path / "people.csv", federation, client="hospital", label="returned"
+    )
+    policies = [read_policy(path) for path in (tmp_path / "ward" / "sites").glob("*/policy.toml")]
+    assert [one.any_model for one in policies] == [third] * 3
 
 
 @pytest.mark.parametrize("name, components", [("''", "{serverapp = 'a:b'}"), ("'x'", "{}")])

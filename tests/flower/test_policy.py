@@ -8,16 +8,35 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from torch import nn
 
 from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.app import client_of_table, schema_of
+from evenly.flower.clients.client import read_config
 from evenly.flower.clients.egress import EgressEntry, EgressError, EgressLog, read_egress, sentences
 from evenly.flower.clients.guard import effective_rows, site_policy
+from evenly.flower.clients.jax import JaxEngine
 from evenly.flower.clients.policy import Policy, PolicyError, policy_text, read_policy
-from tests.flower.hostile_server import AGREED, LARGE, TINY, Site, hospital, linear
+from evenly.flower.clients.sklearn import SklearnEngine
+from evenly.flower.clients.torch import TorchEngine
+from evenly.flower.clients.torch_training import cross_entropy
+from evenly.models import MLP, Augmented, Custom, LinearSVM, Logistic, Softmax
+from tests.flower.hostile_server import (
+    AGREED,
+    FEATURES,
+    LARGE,
+    TINY,
+    Site,
+    hospital,
+    jax_client,
+    linear,
+)
+from tests.models.stateful import Normalised
 
 BAD = {
     'methods = ["fedavg"]\nleast_cel = 5': r"no key 'least_cel'. Did you mean 'least_cell'",
@@ -77,6 +96,85 @@ def test_a_method_is_the_same_with_another_sampling_and_another_with_other_setti
     assert own.allows("fairfed(metric=eod)+reweigh+full")
     for other in ("q-fedavg(q=2)", "q-fedavg(q=1, epochs=2)", "fairfed", "fedsgd"):
         assert not own.allows(other)
+
+
+def labelled_linear() -> nn.Module:
+    class Labelled(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input.relu())
+
+    return Labelled(FEATURES, 2)
+
+
+ONE_LOGIT = {
+    "softmax": JaxEngine(Softmax(features=FEATURES, classes=2)),
+    "logistic": JaxEngine(Logistic(features=FEATURES)),
+    "sgd": SklearnEngine(lambda: SGDClassifier(loss="log_loss")),
+    "solver": SklearnEngine(lambda: LogisticRegression(warm_start=True)),
+    "one output": TorchEngine(lambda: nn.Linear(FEATURES, 1), cross_entropy, None),
+    "two outputs": TorchEngine(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 2)), cross_entropy, None
+    ),
+}
+STATEFUL: Any = Normalised(features=FEATURES, classes=2)
+OTHERS = {
+    "three classes": JaxEngine(Softmax(features=FEATURES, classes=3)),
+    "hinge": JaxEngine(LinearSVM(features=FEATURES)),
+    "hidden layer": JaxEngine(MLP(features=FEATURES, classes=2)),
+    "own functions": JaxEngine(
+        Custom(initialise=lambda key: linear(), apply=lambda model, x: x @ model["w"])
+    ),
+    "augmented": JaxEngine(
+        Augmented(task=Softmax(features=FEATURES, classes=2), augment=lambda key, x: x)
+    ),
+    "statistics of batches": JaxEngine(STATEFUL),
+    "another loss": SklearnEngine(lambda: SGDClassifier(loss="modified_huber")),
+    "three outputs": TorchEngine(lambda: nn.Linear(FEATURES, 3), cross_entropy, None),
+    "two layers": TorchEngine(
+        lambda: nn.Sequential(nn.Linear(FEATURES, 2), nn.Linear(2, 2)), cross_entropy, None
+    ),
+    "batch norm": TorchEngine(
+        lambda: nn.Sequential(nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, 2)),
+        cross_entropy,
+        None,
+    ),
+    "own forward": TorchEngine(labelled_linear, cross_entropy, None),
+    "own loss": TorchEngine(
+        lambda: nn.Linear(FEATURES, 2), lambda output, y: -output[:, 0] * y, None
+    ),
+}
+RANKED = "frl+uniform(clients=3)"  # ranks edges of a frozen network
+
+
+def test_only_linear_models_of_two_classes_have_one_logit():
+    plain, ranked = (read_config({wire.METHOD: method}) for method in ("fedavg", RANKED))
+    assert [name for name, one in ONE_LOGIT.items() if not one.has_one_logit(plain)] == []
+    assert [name for name, one in OTHERS.items() if one.has_one_logit(plain)] == []
+    assert not ONE_LOGIT["two outputs"].has_one_logit(ranked)
+
+
+def test_a_third_label_is_one_too_many_for_one_logit(tmp_path: Path):
+    three = LARGE._replace(labels=("no", "yes", "unknown"))
+    site = Site(three, tmp_path, AGREED)
+    assert site.ask("train", linear()) == {}
+    assert "linear models with two classes" in site.said
+
+
+@pytest.mark.parametrize("kind", ["train", wire.MEASURE, "evaluate", wire.AUDIT])
+def test_every_request_about_another_model_is_refused_until_the_operator_allows_it(
+    kind: str, tmp_path: Path
+):
+    model = {"b": np.zeros(3, np.float32), "w": np.zeros((FEATURES, 3), np.float32)}
+    model["w"][0, 1] = 3
+    own = LARGE._replace(labels=("no", "yes", "unknown"))
+    client = jax_client(Softmax(features=FEATURES, classes=3))
+    for allowed in (False, True):
+        folder = tmp_path / str(allowed)
+        folder.mkdir()
+        more = f"any_model = {str(allowed).lower()}"
+        site = Site(own, folder, AGREED, client=client, more=more)
+        assert bool(site.ask(kind, model)) == allowed, site.said
+        assert bool(site.ask("query.census")), "it holds no model"
 
 
 def test_effective_rows_lie_between_one_and_all():

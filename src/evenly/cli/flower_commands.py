@@ -106,9 +106,12 @@ def _policies(folder: Path) -> str:
     from evenly.flower.app import SITES
     from evenly.flower.clients.policy import read_policy
 
-    least = [read_policy(path).least_cell for path in (folder / SITES).glob("*/policy.toml")]
-    few = f" ({least.count(1)} of them with counts from 1, for this trial)" if 1 in least else ""
-    return f"policies: {folder / SITES}/*/policy.toml, one for each of {len(least)} sites{few}"
+    found = [read_policy(path) for path in (folder / SITES).glob("*/policy.toml")]
+    few = [one.least_cell for one in found].count(1)
+    notes = [f"{few} of them with counts from 1, for this trial"] if few else []
+    notes += ["they allow any model, for this trial"] if found[0].any_model else []
+    words = f" ({'; '.join(notes)})" if notes else ""
+    return f"policies: {folder / SITES}/*/policy.toml, one for each of {len(found)} sites{words}"
 
 
 def _default_words(sensitive: list[str]) -> str:

@@ -274,7 +274,8 @@ def write_synthetic_app(folder: Path, *, method: str = "", rounds: int = 5) -> l
         "note": SYNTHETIC_NOTE,
     }
     written = _write(folder, "synthetic", words, method=method, rounds=rounds)
-    _write_policies(folder, method, dict.fromkeys(map(site_name, range(SYNTHETIC_CLIENTS)), 1))
+    sites = dict.fromkeys(map(site_name, range(SYNTHETIC_CLIENTS)), 1)
+    _write_policies(folder, method, sites, any_model=True)  # it has ten classes
     return written
 
 
@@ -309,7 +310,7 @@ def write_table_app(
         site_name(k, name): _least_count(client_of(federation, k))
         for k, name in enumerate(federation.names)
     }
-    _write_policies(folder, method, least)
+    _write_policies(folder, method, least, any_model=len(federation.labels) > 2)
     return written
 
 
@@ -350,12 +351,13 @@ def _least_count(client: ClientData) -> int:
     return 1 if few else LEAST_CELL
 
 
-def _write_policies(folder: Path, method: str, least: dict[str, int]) -> None:
+def _write_policies(folder: Path, method: str, least: dict[str, int], *, any_model: bool) -> None:
     for site, count in least.items():
         path = policy_path(folder, site)
         path.parent.mkdir(parents=True)
         why = "" if count == LEAST_CELL else FEW_ROWS
-        path.write_text(policy_text((show(parse(method)),), least=count, why=why))
+        agreed = (show(parse(method)),)
+        path.write_text(policy_text(agreed, least=count, why=why, any_model=any_model))
 
 
 def _write(

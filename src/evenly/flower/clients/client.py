@@ -185,6 +185,9 @@ class Engine(Protocol):
 
     # a model, or the shapes of one
     def form(self, now: RoundConfig, client: ClientData) -> Tree: ...
+
+    # whether models are linear and trained on the cross-entropy of two classes
+    def has_one_logit(self, now: RoundConfig) -> bool: ...
     def look(self, now: RoundConfig, model: Tree) -> Look: ...
     def penalty(self, now: RoundConfig, model: Tree) -> float: ...
 
@@ -441,6 +444,10 @@ def _read_request(
     assert isinstance(offered, ArrayRecord)
     now = read_config(config)
     private.refuse_others(now.algorithm, context)  # before several models are tried on rows
+    guard.inspect_model(
+        one_logit=len(client.labels) == 2 and engine.has_one_logit(now),
+        noised=private.protects(now.algorithm) and private.ledger_of(context) is not None,
+    )
     form = engine.form(now, client)
     models, served = _models(offered, form), _models(arrays, form)
     if (models or served) and now.algorithm.rule.groups is None:

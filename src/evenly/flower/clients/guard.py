@@ -7,9 +7,10 @@ the request before anybody answers it, and lets a reply leave only if the policy
 in it. What is refused is answered with a sentence, and both are in the site's egress log. Whatever
 goes wrong here refuses.
 
-Ready clients also show the guard what a reply does not: the rows that they hold, their weights, and
-how many of them move the model. A client that is written by hand can do the same with
-`inspect_rows`, `inspect_training`, `inspect_cells`, `inspect_losses` and `inspect_choice`.
+Ready clients also show the guard what a reply does not: the kind of model, the rows that they hold,
+their weights, and how many of them move the model. A client that is written by hand can do the same
+with `inspect_rows`, `inspect_model`, `inspect_training`, `inspect_cells`, `inspect_losses` and
+`inspect_choice`.
 """
 
 import hashlib
@@ -327,6 +328,32 @@ def inspect_rows(client: ClientData) -> None:
                 f"The rows differ from those of {one.time[:10]}. Numbers of both would tell those"
                 " that changed. If many rows changed, give `rows` in the policy another name.",
             )
+
+
+def inspect_model(*, one_logit: bool, noised: bool = False) -> None:
+    """Refuse a model for which losses do not tell how many rows move a weight.
+
+    The other checks look at the loss of each row. It tells how much the row moves the model only if
+    there is one number, the difference of two logits, through which rows move all weights. A unit
+    of a network, one of three classes, and a hinge can rest on one row under ordinary losses.
+
+    Args:
+        one_logit: Whether the model is linear, tells two classes apart, and is trained on their
+            cross-entropy.
+        noised: Whether training clips and noises single rows. What an evaluation counts has no
+            noise.
+    """
+    current = _IN_PROGRESS.get()
+    if current is None or one_logit or current.policy.any_model:
+        return
+    if noised and current.request.kind in ("train", "measure"):
+        return
+    raise Refusal(
+        "it answers only about linear models with two classes, and `any_model` is not set",
+        "Under another model, a server can read single rows. If you trust the server, set"
+        " any_model = true in the policy; else agree on softmax or logistic regression for two"
+        " classes, or on a method with +dp(unit=row).",
+    )
 
 
 def inspect_training(

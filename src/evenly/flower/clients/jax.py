@@ -28,6 +28,7 @@ from evenly.flower.clients.rows import (
     Source,
     batches_of,
 )
+from evenly.models.linear import Logistic, Softmax
 from evenly.models.task import Probabilistic, skeleton, uses_keys
 from evenly.parts.client_groups import chooser
 from evenly.parts.ranking import DIGIT, Ballot, Supernetwork
@@ -69,6 +70,10 @@ class JaxEngine:
 
     def form(self, now: RoundConfig, client: ClientData) -> Tree:
         return skeleton(self.task(now))
+
+    def has_one_logit(self, now: RoundConfig) -> bool:
+        task = self.task(now)  # a subclass may compute anything
+        return type(task) is Logistic or (type(task) is Softmax and task.classes == 2)
 
     def look(self, now: RoundConfig, model: Tree) -> Look:
         """Function that returns loss and predicted label of each row."""

@@ -36,6 +36,10 @@ LARGEST_FILE = 2**20  # bytes
 LEAST_CELL = 5  # rows, unless the operator says otherwise
 WRITABLE_BY_ALL = stat.S_IWOTH
 NOISES = ("noise_multiplier", "signal_noise")
+ANY_MODEL = (
+    "It is true in this trial, because the model is none of these: the server can read single rows."
+    "\n# A real site sets it only if it trusts the server."
+)
 
 
 class PolicyError(ValueError):
@@ -61,6 +65,8 @@ class Policy:
         noise: Least noise multiplier of a step of training with ``+dp(unit=row)``.
         epsilon: Most that may be spent of row-level differential privacy. With `noise` or
             `epsilon`, only methods with ``+dp(unit=row)`` are answered.
+        any_model: Whether requests about any model are answered, and not only about linear models
+            with two classes. A malicious server then reads single rows.
         rows: Name of the state of the site's rows. Change it when many rows changed.
         log: File of the egress log, relative to the policy's folder.
 
@@ -86,6 +92,7 @@ class Policy:
     request_megabytes: int = 256
     noise: float | None = None
     epsilon: float | None = None
+    any_model: bool = False
     rows: str = "1"
     log: str = "egress.jsonl"
 
@@ -239,13 +246,16 @@ def _policy(told: Mapping[str, Any], path: Path) -> Policy:
     return dataclasses.replace(policy, log=str(path.parent.resolve() / policy.log))
 
 
-def policy_text(methods: tuple[str, ...], *, least: int = LEAST_CELL, why: str = "") -> str:
+def policy_text(
+    methods: tuple[str, ...], *, least: int = LEAST_CELL, why: str = "", any_model: bool = False
+) -> str:
     """Text of a commented policy file.
 
     Args:
         methods: Methods to allow.
         least: Value of `least_cell` and `least_change`.
         why: Why it is not the default; added as a comment.
+        any_model: Value of `any_model`. If it is true, a comment says what the server can then do.
 
     Example:
         >>> print(policy_text(("fedavg",)).splitlines()[0])
@@ -254,7 +264,13 @@ def policy_text(methods: tuple[str, ...], *, least: int = LEAST_CELL, why: str =
     listed = ", ".join(map(json.dumps, methods))
     template = (files("evenly.flower") / "templates" / "policy.toml.txt").read_text()
     note = f"\n# {why}" if why else ""
-    return Template(template).substitute(methods=listed, least=least, why=note)
+    return Template(template).substitute(
+        methods=listed,
+        least=least,
+        why=note,
+        any_model=json.dumps(any_model),
+        risk=f"\n# {ANY_MODEL}" if any_model else "",
+    )
 
 
 def _require(holds: bool, words: str) -> None:

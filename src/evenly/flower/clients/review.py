@@ -221,7 +221,9 @@ def _review_weights(asked: Request, known: Algorithm) -> None:
 
 
 def _review_history(policy: Policy, before: Sequence[EgressEntry], asked: Request) -> None:
-    """Each round is asked once, or again with the same words; seeds stay; days have a limit."""
+    """Within a run, each round is asked once, or again with the same words, and seeds stay; over
+    all runs, days have a limit.
+    """
     earlier = [one for one in before if one.run == asked.run and one.decision == LEFT]
     for one in earlier:
         for key, value in asked.pinned.items():

@@ -158,6 +158,13 @@ class SklearnEngine:
     def form(self, now: RoundConfig, client: ClientData) -> State:
         return _zeros(int(np.prod(client.train.x.shape[1:])), len(client.labels))
 
+    def has_one_logit(self, now: RoundConfig) -> bool:
+        estimator = self._make()
+        kind = f"{type(estimator).__module__.partition('.')[0]}.{type(estimator).__name__}"
+        return kind == "sklearn.LogisticRegression" or (
+            kind == "sklearn.SGDClassifier" and estimator.loss == "log_loss"
+        )
+
     def look(self, now: RoundConfig, model: State) -> Look:
         estimator = self._make()
         _put(estimator, model, max(len(model["intercept_"]), 2))

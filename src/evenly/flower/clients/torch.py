@@ -293,6 +293,18 @@ class TorchEngine:
             }
         return state_of(module)
 
+    def has_one_logit(self, now: RoundConfig) -> bool:
+        module = self._make()
+        parts = list(module) if type(module) is nn.Sequential else [module]
+        linear = [part for part in parts if type(part) is not nn.Flatten]
+        return (
+            now.algorithm.network is None
+            and self._losses is cross_entropy
+            and len(linear) == 1
+            and type(linear[0]) is nn.Linear  # a subclass may compute anything
+            and linear[0].out_features <= 2
+        )
+
     def look(self, now: RoundConfig, model: State) -> Look:
         module = self._module(now, model)
 
