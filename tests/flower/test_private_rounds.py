@@ -4,6 +4,7 @@ releases is counted before it is made.
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,7 +13,15 @@ import pytest
 from flwr.app import Context, Message
 
 from evenly.experiment.reopen import open_results
-from evenly.flower import Caps, aggregation, first_arrays, private_rounds, strategy, wire
+from evenly.flower import (
+    Caps,
+    aggregation,
+    first_arrays,
+    lifecycle,
+    private_rounds,
+    strategy,
+    wire,
+)
 from evenly.flower.clients.jax import app
 from evenly.parts.sampling import Poisson
 from evenly.privacy import Privacy
@@ -108,6 +117,27 @@ def test_a_round_with_too_few_replies_is_counted(tmp_path: Path):
     with pytest.raises(ValueError, match="must send a usable reply"):
         deployed(text, folder, OneProcess(failing, NODES[:CLIENTS]))
     assert count(folder)["used"] == 1
+
+
+def test_nobody_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The first clients to connect would take part, and one of them would keep another out."""
+    text, folder = f"fedavg(weights=equal)+full+{NOISED}", tmp_path / "run"
+    slept: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr(lifecycle, "time", clock)
+
+    class Returning(OneProcess):
+        """After the first round its nodes come back one by one."""
+
+        def get_node_ids(self) -> list[int]:
+            trained = any(kind == "train" for kind, _ in self.asked)
+            return list(self.nodes[: 1 + len(slept)] if trained else self.nodes)
+
+    grid = Returning(app(small(CLIENTS), task_of(text)), NODES[:CLIENTS])
+    with pytest.raises(ValueError, match=r"the 4 chosen clients must send .* and 1 did"):
+        deployed(text, folder, grid, min_train_nodes=2)
+    assert slept == []
+    assert count(folder)["used"] == 2
 
 
 @pytest.mark.parametrize("name", METHODS)
