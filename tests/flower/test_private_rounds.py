@@ -23,7 +23,7 @@ from evenly.flower import (
     wire,
 )
 from evenly.flower.clients.jax import app
-from evenly.parts.sampling import Poisson
+from evenly.parts.sampling import CohortDraws, Poisson
 from evenly.privacy import Privacy
 from evenly.privacy.claims import refuse
 from evenly.records import replace
@@ -155,6 +155,23 @@ def test_a_round_of_nobody_is_released_with_its_noise(
         assert all(moved) if part else not any(moved)
     assert count(folder)["used"] == ROUNDS
     assert open_results(folder).runs[0].trace.cohort.size == 0
+
+
+def test_traffic_does_not_tell_how_many_rounds_nobody_was_drawn_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The page of a private deployment shows it."""
+    found, text = [], f"fedavg(weights=equal)+poisson(rate=0.5)+{NOISED}"
+    for empty in (0, 2):
+        drawn = [0] * empty + [CLIENTS] * (ROUNDS - empty)
+        monkeypatch.setattr(
+            CohortDraws, "cohort", lambda _, t, drawn=drawn: np.arange(drawn[t], dtype=np.int32)
+        )
+        deployed(text, tmp_path / f"{empty}")
+        trace = open_results(tmp_path / f"{empty}").runs[0].trace
+        found.append((trace.upload, trace.download))
+    assert found[0] == found[1]
+    assert all(found[0])
 
 
 def test_a_restart_keeps_the_sampling_that_was_promised(tmp_path: Path):
