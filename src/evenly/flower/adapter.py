@@ -44,7 +44,7 @@ from evenly.flower.roster import (
     with_fraction,
 )
 from evenly.flower.two_phase import Measurement
-from evenly.privacy.row_account import calibrated
+from evenly.privacy.row_account import calibrated, reads_census
 from evenly.records import require
 from evenly.simulate.schedule import CohortDraws
 from evenly.types import Algorithm, Rule, Seeds, Task
@@ -418,7 +418,7 @@ class FairStrategy(Strategy):
             None,
         )
         self._everybody = False
-        census = self.options.introduce or roster.reads_census(self.algorithm)
+        census = self.options.introduce or reads_census(self.algorithm)
         self.algorithm = calibrated(self.algorithm, num_rounds, census=census)
         LOG.info("Starting %s:", self.algorithm.label)
         self.summary()
