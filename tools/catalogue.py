@@ -13,7 +13,7 @@ import numpy as np
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.flower import wire
-from evenly.flower.roster import algorithm_of, reads_census
+from evenly.flower.roster import algorithm_of
 from evenly.flower.two_phase import require_possible
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, RUN_METRICS, Metric
 from evenly.notation import parse
@@ -21,6 +21,7 @@ from evenly.parts.optimisers import OPTIMISERS
 from evenly.parts.sampling import SAMPLINGS, Full
 from evenly.parts.work import PREPARES
 from evenly.privacy import PRIVACIES
+from evenly.privacy.row_account import reads_census
 from evenly.types import Algorithm, RowRule, Select
 from tools import formulas
 from tools.markdown import listed, table, wrapped

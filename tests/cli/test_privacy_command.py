@@ -21,10 +21,17 @@ def test_the_noise_and_the_claim_for_rows():
         "privacy", "--unit", "row", "--method", "fairfed", "--rounds", "100",
         "--noise-multiplier", "1",
     )  # fmt: skip
-    assert "epsilon 9.45 at delta 1e-05, over 100 rounds" in ended.output
-    assert "in 5,000 steps" in ended.output
-    assert "20 rows, in 10 releases" in ended.output
-    assert "the server included" in " ".join(ended.output.split())
+    words = " ".join(ended.output.split())
+    assert "epsilon 9.45 at delta 1e-05, over 100 rounds" in words
+    assert "in 5,000 steps" in words
+    assert "20 rows, in 11 releases. One of the releases is the census" in words
+    assert "the server included" in words
+    plain = run(
+        "privacy", "--unit", "row", "--method", "q-fedavg", "--rounds", "100",
+        "--noise-multiplier", "1",
+    )  # fmt: skip
+    assert "20 rows, in 10 releases" in plain.output
+    assert "census" not in plain.output
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from evenly.experiment.promises import (
     histogram_figures,
     histogram_of,
     privacy_record,
+    shared_splits,
     withholds,
 )
 from evenly.privacy import accounting
@@ -115,13 +116,20 @@ def test_trials_of_a_private_search_show_no_figure_while_they_train(tmp_path, mo
     assert not any(line.get("values") for line in values)
 
 
-def test_a_plan_that_was_written_by_hand_is_calibrated_before_it_trains(tmp_path):
-    """Its figures are withheld, which follows from the promise."""
+@pytest.mark.parametrize(
+    ("method", "figures"),
+    [(f"{PRIVATE})", False), ("fedavg+dp(unit=row, noise_multiplier=20)", True)],
+)
+def test_a_plan_that_was_written_by_hand_is_calibrated_before_it_trains(method, figures):
+    """Figures are withheld, which follows from the promise."""
     plan = Plan(name="by hand", data={"name": "synthetic-census", "rows": 400, "clients": 6},
-                methods=(f"{PRIVATE})",), rounds=1, seeds=(0,))  # fmt: skip
+                methods=(method,), rounds=1, seeds=(0,))  # fmt: skip
     assert not plan.privacy
-    (known,) = _with_promises(plan).privacy.values()
+    promised = _with_promises(plan).privacy
+    (known,) = promised.values()
     assert known["noise_multiplier"] == 20
+    assert withholds(promised) is not figures
+    assert ("train" in shared_splits(promised)) is not figures
     plain = dataclasses.replace(plan, methods=(PLAIN,))
     assert _with_promises(plain) is plain
 

@@ -4,6 +4,7 @@ releases is counted before it is made.
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,9 +13,17 @@ import pytest
 from flwr.app import Context, Message
 
 from evenly.experiment.reopen import open_results
-from evenly.flower import Caps, aggregation, first_arrays, private_rounds, strategy, wire
+from evenly.flower import (
+    Caps,
+    aggregation,
+    first_arrays,
+    lifecycle,
+    private_rounds,
+    strategy,
+    wire,
+)
 from evenly.flower.clients.jax import app
-from evenly.parts.sampling import Poisson
+from evenly.parts.sampling import CohortDraws, Poisson
 from evenly.privacy import Privacy
 from evenly.privacy.claims import refuse
 from evenly.records import replace
@@ -110,6 +119,27 @@ def test_a_round_with_too_few_replies_is_counted(tmp_path: Path):
     assert count(folder)["used"] == 1
 
 
+def test_nobody_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The first clients to connect would take part, and one of them would keep another out."""
+    text, folder = f"fedavg(weights=equal)+full+{NOISED}", tmp_path / "run"
+    slept: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr(lifecycle, "time", clock)
+
+    class Returning(OneProcess):
+        """After the first round its nodes come back one by one."""
+
+        def get_node_ids(self) -> list[int]:
+            trained = any(kind == "train" for kind, _ in self.asked)
+            return list(self.nodes[: 1 + len(slept)] if trained else self.nodes)
+
+    grid = Returning(app(small(CLIENTS), task_of(text)), NODES[:CLIENTS])
+    with pytest.raises(ValueError, match=r"the 4 chosen clients must send .* and 1 did"):
+        deployed(text, folder, grid, min_train_nodes=2)
+    assert slept == []
+    assert count(folder)["used"] == 2
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_round_of_nobody_is_released_with_its_noise(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,6 +155,23 @@ def test_a_round_of_nobody_is_released_with_its_noise(
         assert all(moved) if part else not any(moved)
     assert count(folder)["used"] == ROUNDS
     assert open_results(folder).runs[0].trace.cohort.size == 0
+
+
+def test_traffic_does_not_tell_how_many_rounds_nobody_was_drawn_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The page of a private deployment shows it."""
+    found, text = [], f"fedavg(weights=equal)+poisson(rate=0.5)+{NOISED}"
+    for empty in (0, 2):
+        drawn = [0] * empty + [CLIENTS] * (ROUNDS - empty)
+        monkeypatch.setattr(
+            CohortDraws, "cohort", lambda _, t, drawn=drawn: np.arange(drawn[t], dtype=np.int32)
+        )
+        deployed(text, tmp_path / f"{empty}")
+        trace = open_results(tmp_path / f"{empty}").runs[0].trace
+        found.append((trace.upload, trace.download))
+    assert found[0] == found[1]
+    assert all(found[0])
 
 
 def test_a_restart_keeps_the_sampling_that_was_promised(tmp_path: Path):

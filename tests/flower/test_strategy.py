@@ -19,9 +19,10 @@ from evenly.experiment.deployment import Exclusion
 from evenly.experiment.reopen import open_results
 from evenly.flower import Caps, strategy, wire
 from evenly.flower.messages import quote_reasons
-from evenly.flower.roster import algorithm_of, notation_of, reads_census
+from evenly.flower.roster import algorithm_of, notation_of
 from evenly.notation import parse
 from evenly.parts.sampling import SAMPLINGS, Full, Weighted
+from evenly.privacy.row_account import reads_census
 from evenly.randomness import Draws
 from evenly.records import replace
 from evenly.types import Algorithm, Seeds

@@ -7,7 +7,14 @@ import math
 import pytest
 
 from evenly.algorithms import algorithm
-from evenly.privacy.row_account import calibrated, row_epsilon, row_noise, run_epsilon
+from evenly.privacy.row_account import (
+    calibrated,
+    reads_census,
+    row_epsilon,
+    row_facts,
+    row_noise,
+    run_epsilon,
+)
 
 ROUNDS = 100
 ONE = "noise_multiplier=1, rate=0.02"
@@ -52,6 +59,16 @@ def test_epsilon_is_that_of_the_library() -> None:
         " measure_every=1)"
     )
     assert run_epsilon(method, 2, 1e-6) == pytest.approx(expected, abs=2e-3)
+
+
+def test_the_census_of_a_deployment_is_one_more_release() -> None:
+    method = algorithm(f"fairfed+dp(unit=row, {ONE}, signal_noise=3)")
+    asked = row_facts([method], ROUNDS, census=reads_census(method))
+    assert asked["signals"] == 11
+    expected = row_epsilon([(0.02, 1.0, 5000), (1.0, 3.0, 11)], 1e-5)
+    assert asked["epsilon"] == pytest.approx(expected, abs=1e-6)
+    assert row_facts([method], ROUNDS)["epsilon"] < expected - 0.1
+    assert not reads_census(algorithm(f"q-fedavg+full+dp(unit=row, {ONE})"))
 
 
 @pytest.mark.parametrize("epsilon", [1, 8])

@@ -9,15 +9,20 @@ from tests.studies import study
 from tests.tunings import Trainer
 from typer.testing import CliRunner
 
+from evenly.algorithms import algorithm
 from evenly.api.results import Results
 from evenly.cli import app
 from evenly.cli.terminal_tables import warnings_of
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import Study
+from evenly.privacy.row_account import row_facts
+from evenly.report.charts.focus import choose_focus
 from evenly.report.html import Html
+from evenly.report.opening import opening
 from evenly.report.page import Report
 from evenly.report.setup_sections import divergence
+from evenly.report.values import final_values
 
 SAID = (
     "Training diverged under fedavg in 2 of 2 seeds: 8 updates or losses of clients were not finite"
@@ -144,6 +149,21 @@ def test_a_loss_that_ends_above_the_untrained_model_is_divergence(losses, words)
     said = " ".join(divergence(with_losses(*losses)))
     assert words in said
     assert bool(said) == bool(words)
+
+
+def test_a_page_that_protects_training_rows_says_nothing_of_their_loss():
+    rows = {"fedavg": row_facts([algorithm("fedavg+dp(unit=row, noise_multiplier=1)")], 1)}
+    private = with_losses(1.79, 598)._replace(privacy=rows)
+    said = "the mean training loss rose from 1.79 to 598"
+    assert said in divergence(private)[0]  # in the terminal
+    assert said in str(page_of(private._replace(privacy={})))
+    assert "598" not in str(page_of(private))
+    assert "diverged" in str(page_of(broken(private)))
+
+
+def page_of(found: Comparison) -> Html:
+    values = final_values(found, "test")
+    return opening(found, values, choose_focus(found, values))
 
 
 def test_nothing_is_said_where_the_untrained_model_was_not_evaluated():

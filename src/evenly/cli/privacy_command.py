@@ -41,6 +41,7 @@ def privacy(
     from rich.console import Console
 
     from evenly.algorithms import variants
+    from evenly.parts.sampling import Full
     from evenly.privacy.claims import CLIENT
     from evenly.privacy.row_account import ROW
     from evenly.records import require
@@ -52,7 +53,9 @@ def privacy(
     require(unit in (CLIENT, ROW), f"--unit must be {CLIENT} or {ROW}, got {unit!r}.")
     settings = {"epsilon": epsilon, "noise_multiplier": noise_multiplier, "delta": delta}
     given = ", ".join(f"{name}={value}" for name, value in settings.items() if value is not None)
-    found = variants(f"{method}+dp(unit={unit}, {given})")
+    # a deployment without a sampling has this one
+    usual = Full() if unit == ROW else None
+    found = variants(f"{method}+dp(unit={unit}, {given})", select=usual)
     require(len(found) == 1, f"Give one method without a sweep, got {len(found)} with {method!r}.")
     made = found[0]
     console = Console(highlight=False)
@@ -88,9 +91,10 @@ def _print_clients(
 
 def _print_rows(console: "Console", members: Sequence["Algorithm"], rounds: int) -> None:
     from evenly.privacy.claims import claim_words
-    from evenly.privacy.row_account import row_facts
+    from evenly.privacy.row_account import reads_census, row_facts
 
-    known = row_facts(members, rounds)
+    census = reads_census(members[0])
+    known = row_facts(members, rounds, census=census)
     console.print(f"Promise: {claim_words(known)}, over {rounds:,} rounds of one run.")
     console.print("Neighbours: one training row of a client more or less.")
     console.print(
@@ -101,6 +105,11 @@ def _print_rows(console: "Console", members: Sequence["Algorithm"], rounds: int)
         console.print(
             f"Noise in a count of rows: {known['signal_noise']:g} rows, in {known['signals']:,}"
             " releases."
+        )
+    if census:
+        console.print(
+            "One of the releases is the census of a deployment, which counts rows by group and"
+            " label. A simulation takes none and promises without it."
         )
     console.print(
         "A claim holds against everybody who reads what a deployed client sends, the server"

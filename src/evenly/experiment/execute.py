@@ -43,7 +43,6 @@ from evenly.experiment.plan import (
 from evenly.experiment.python_objects import write_federation
 from evenly.notation import parse_one, unknown
 from evenly.plugins import load_planned
-from evenly.privacy.claims import withheld
 from evenly.randomness import generator
 from evenly.records import replace
 from evenly.saved_models import Model, models_of
@@ -533,7 +532,7 @@ def _with_promises(plan: Plan) -> Plan:
     """The plan with what its private methods promise, which it may lack if it was written by hand:
     figures of evaluations are withheld because of it.
     """
-    private = [v for v in plan.variants() if withheld(v.members[0].privacy)]
+    private = [variant for variant in plan.variants() if variant.members[0].privacy]
     if all(variant.label in plan.privacy for variant in private):
         return plan
     return plan.calibrated(setting_of(plan, plan.seeds[0]).federation.clients)

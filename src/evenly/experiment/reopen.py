@@ -150,7 +150,8 @@ def trace_of(
     )
     trained = [done for done in rounds if done.number]
     cohort, weights = _cohorts(trained)
-    counted = [done for done in trained if done.upload or done.download]
+    # a mean over rounds without replies would tell how many they were
+    uploads = [done.upload for done in trained if done.upload]
     clips = [done.reports[CLIP] for done in trained if CLIP in done.reports]
     excluded = np.zeros(len(about.names), np.int32)
     for one in told.left_out if told else ():
@@ -164,8 +165,8 @@ def trace_of(
         cohort=cohort,
         weights=weights,
         excluded=excluded,
-        upload=float(np.mean([done.upload for done in counted])) if counted else 0.0,
-        download=float(np.mean([done.download for done in counted])) if counted else 0.0,
+        upload=float(np.mean(uploads or [0.0])),
+        download=float(np.mean([done.download for done in trained if done.download] or [0.0])),
         model={},
         reports=trained[-1].reports if trained else {},
         choice=choice,

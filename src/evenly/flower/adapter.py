@@ -44,7 +44,7 @@ from evenly.flower.roster import (
     with_fraction,
 )
 from evenly.flower.two_phase import Measurement
-from evenly.privacy.row_account import calibrated
+from evenly.privacy.row_account import calibrated, reads_census
 from evenly.records import require
 from evenly.simulate.schedule import CohortDraws
 from evenly.types import Algorithm, Rule, Seeds, Task
@@ -418,7 +418,7 @@ class FairStrategy(Strategy):
             None,
         )
         self._everybody = False
-        census = self.options.introduce or roster.reads_census(self.algorithm)
+        census = self.options.introduce or reads_census(self.algorithm)
         self.algorithm = calibrated(self.algorithm, num_rounds, census=census)
         LOG.info("Starting %s:", self.algorithm.label)
         self.summary()
@@ -576,10 +576,10 @@ class FairStrategy(Strategy):
 
     def _wait_for_cohort(self, grid: Grid, cohort: np.ndarray) -> tuple[int, ...]:
         """The clients of the cohort that are connected. While they are too few, wait for others, at
-        most until the timeout.
+        most until the timeout; but not under privacy, where one would decide who else takes part.
         """
         chosen = list(dict.fromkeys(cohort.tolist()))
-        least = min(self.options.min_train_nodes, len(chosen))
+        least = min(self.options.min_train_nodes, len(chosen)) if self._releases is None else 0
         return wait_for_clients(lambda: self._connected(grid), chosen, least, self._timeout)
 
     def _connected(self, grid: Grid) -> set[int]:

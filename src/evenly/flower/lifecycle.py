@@ -45,7 +45,6 @@ from evenly.flower.roster import (
     Options,
     Roll,
     notation_of,
-    reads_census,
     roll_of,
     unknown_clients,
     wait_for_nodes,
@@ -54,6 +53,7 @@ from evenly.flower.roster import (
 )
 from evenly.flower.server_state import NAME, SavedState, claim, load, save
 from evenly.flower.wire import Form
+from evenly.privacy.row_account import reads_census
 from evenly.records import require
 from evenly.types import Algorithm, ReportingRule, Seeds
 

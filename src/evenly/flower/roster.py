@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
@@ -77,39 +76,6 @@ def unknown_clients(nodes: Sequence[int]) -> Roll:
 
 def _blank(clients: int) -> Census:
     return Census(np.ones(clients, np.int64), np.ones((clients, 1, 1), np.int64))
-
-
-def reads_census(algorithm: Algorithm) -> bool:
-    """Whether the first public numbers of the rule or the sampling depend on more than the number
-    of clients: two random censuses then lead to different ones, or a blank one is refused.
-    """
-    if algorithm.rule.inference == "known":
-        return True
-    draw = np.random.default_rng(2)
-    one, other = (_random_census(draw, *numbers) for numbers in permutations(range(2)))
-    return any(
-        _refuses(begin, _blank(2)) or not _same(begin(one), begin(other))
-        for begin in (algorithm.rule.begin, algorithm.select.init)
-    )
-
-
-def _random_census(draw: np.random.Generator, unprivileged: int, favourable: int) -> Census:
-    """A census of two clients with random counts in two groups and two labels."""
-    cells = draw.integers(2, 99, (2, 2, 2))
-    return Census(np.einsum("kgl->k", cells), cells, (unprivileged,), favourable)
-
-
-def _refuses(begin: Callable[[Census], Any], census: Census) -> bool:
-    try:
-        begin(census)
-    except ValueError:
-        return True
-    return False
-
-
-def _same(a: Any, b: Any) -> bool:
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return all(np.array_equal(np.asarray(x), np.asarray(y)) for x, y in pairs)
 
 
 def roll_of(answers: Sequence[CensusReply]) -> Roll:

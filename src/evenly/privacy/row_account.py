@@ -15,10 +15,15 @@ release of the sensitivity mu would have the whole epsilon and delta. Training g
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import permutations
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
+
+from evenly.data.federation import Census
 from evenly.notation import Part
 from evenly.parts.row_privacy import (
     ONCE,
@@ -116,7 +121,8 @@ def privacy_part(algorithm: Algorithm) -> Part | None:
 
 def row_releases(algorithm: Algorithm, rounds: int, *, census: bool = False) -> tuple[int, int]:
     """Number of steps, and of releases of signals and counts, of a client that takes part in every
-    round. `census` says whether a server asks for the counts that weights of rows rest on.
+    round. `census` says whether a server asks for the counts that weights of rows rest on, as it
+    does in deployments of methods that read them (`reads_census`). A simulation takes no census.
     """
     work = algorithm.work
     assert isinstance(work, PrivateTraining)
@@ -125,6 +131,41 @@ def row_releases(algorithm: Algorithm, rounds: int, *, census: bool = False) -> 
     measured = -(-rounds // work.signals.every) if names - ONCE else 0
     counts = bool(names & ONCE) + (census or isinstance(algorithm.prepare, NoisedReweigh))
     return rounds * poisson_steps(work.rate, work.epochs, work.max_steps), measured + counts
+
+
+def reads_census(algorithm: Algorithm) -> bool:
+    """Whether a deployment asks its clients for a census: the first public numbers of the rule or
+    the sampling depend on more than the number of clients. Two random censuses then lead to
+    different ones, or a blank one is refused.
+    """
+    if algorithm.rule.inference == "known":
+        return True
+    draw = np.random.default_rng(2)
+    one, other = (_random_census(draw, *numbers) for numbers in permutations(range(2)))
+    blank = Census(np.ones(2, np.int64), np.ones((2, 1, 1), np.int64))
+    return any(
+        _refuses(begin, blank) or not _same(begin(one), begin(other))
+        for begin in (algorithm.rule.begin, algorithm.select.init)
+    )
+
+
+def _random_census(draw: np.random.Generator, unprivileged: int, favourable: int) -> Census:
+    """A census of two clients with random counts in two groups and two labels."""
+    cells = draw.integers(2, 99, (2, 2, 2))
+    return Census(np.einsum("kgl->k", cells), cells, (unprivileged,), favourable)
+
+
+def _refuses(begin: Callable[[Census], Any], census: Census) -> bool:
+    try:
+        begin(census)
+    except ValueError:
+        return True
+    return False
+
+
+def _same(a: Any, b: Any) -> bool:
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(np.array_equal(np.asarray(x), np.asarray(y)) for x, y in pairs)
 
 
 def calibrated(algorithm: Algorithm, rounds: int, *, census: bool = False) -> Algorithm:
@@ -179,8 +220,9 @@ def _signal_noise(epsilon: float, delta: float, releases: int) -> float:
     return _up(whole * math.sqrt(releases / SIGNAL_SHARE))
 
 
-def row_facts(members: Sequence[Algorithm], rounds: int) -> dict[str, Any]:
-    """What a method with private rows promises, as `claims.facts` says it for clients.
+def row_facts(members: Sequence[Algorithm], rounds: int, *, census: bool = False) -> dict[str, Any]:
+    """What a method with private rows promises, as `claims.facts` says it for clients. `census` as
+    for `row_releases`.
 
     Raises:
         ValueError: If it trains several models at once.
@@ -193,14 +235,15 @@ def row_facts(members: Sequence[Algorithm], rounds: int) -> dict[str, Any]:
         (9.403, 5000)
     """
     refuse_several(members)
-    made = calibrated(members[0], rounds)
+    made = calibrated(members[0], rounds, census=census)
     work, privacy = made.work, made.privacy
     assert isinstance(work, PrivateTraining)
     assert work.signals is not None
-    noise, (steps, others) = _number(work.noise_multiplier), row_releases(made, rounds)
+    noise = _number(work.noise_multiplier)
+    steps, others = row_releases(made, rounds, census=census)
     noises = [noise, *([_number(work.signals.noise)] if others else [])]
     delta = ROW_DELTA if privacy.delta is None else privacy.delta
-    epsilon = run_epsilon(made, rounds, delta) if min(noises) > 0 else math.inf
+    epsilon = run_epsilon(made, rounds, delta, census=census) if min(noises) > 0 else math.inf
     return {
         "unit": ROW,
         "epsilon": None if math.isinf(epsilon) else epsilon,
@@ -224,8 +267,11 @@ def with_row_facts(algorithm: Algorithm, known: Mapping[str, Any]) -> Algorithm:
     return replace(with_privacy(without_privacy(algorithm), privacy), label=algorithm.label)
 
 
-def run_epsilon(algorithm: Algorithm, rounds: int, delta: float | None = None) -> float:
-    """The epsilon of a row after so many rounds in which its client took part.
+def run_epsilon(
+    algorithm: Algorithm, rounds: int, delta: float | None = None, *, census: bool = False
+) -> float:
+    """The epsilon of a row after so many rounds in which its client took part. `census` as for
+    `row_releases`.
 
     Example:
         >>> from evenly.algorithms import algorithm
@@ -236,7 +282,7 @@ def run_epsilon(algorithm: Algorithm, rounds: int, delta: float | None = None) -
     work = algorithm.work
     assert isinstance(work, PrivateTraining)
     assert work.signals is not None
-    steps, others = row_releases(algorithm, rounds)
+    steps, others = row_releases(algorithm, rounds, census=census)
     noise = _number(work.signals.noise)
     more = (noise / math.sqrt(others),) if others else ()
     releases = Releases(steps, rate=work.rate, more=more)

@@ -9,6 +9,7 @@ import numpy as np
 
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
+from evenly.experiment.promises import shared_splits
 from evenly.metrics import METRICS, Spread
 from evenly.metrics.statistics import all_alike, is_clear
 from evenly.report.charts.focus import Focus
@@ -349,7 +350,7 @@ def opening(comparison: Comparison, values: Values, focus: Focus) -> Html:
         kicker=comparison.name if comparison.title else KICKER,
         title=page_title(comparison),
         lead=lead_of(sentences(whom)) if whom else "",
-        divergence=divergence(comparison),
+        divergence=divergence(comparison, shared_splits(comparison.privacy)),
         table=whom_table(whom) if whom else "",
         # Small clients are often those that are served worst, so a page without them may look
         # better than the results are.

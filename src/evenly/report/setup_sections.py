@@ -253,11 +253,13 @@ def excluded_section(comparison: Comparison, hidden: Collection[int] = (), least
     return section("excluded", "Excluded updates", element("p", None, words), table)
 
 
-def divergence(comparison: Comparison) -> list[str]:
+def divergence(comparison: Comparison, splits: Collection[str] = SPLITS) -> list[str]:
     """One sentence for each method whose training diverged in some seed, for the terminal and the
-    report.
+    report. Only losses of these splits are looked at.
     """
-    found = [words for label in comparison.labels if (words := _diverged(comparison, label))]
+    found = [
+        words for label in comparison.labels if (words := _diverged(comparison, label, splits))
+    ]
     more = len(found) - MOST_DIVERGED
     rest = (
         [f"Training of {more:,} more {'method' if more == 1 else 'methods'} diverged as well."]
@@ -267,12 +269,12 @@ def divergence(comparison: Comparison) -> list[str]:
     return [*found[:MOST_DIVERGED], *rest]
 
 
-def _diverged(comparison: Comparison, label: str) -> str:
+def _diverged(comparison: Comparison, label: str, splits: Collection[str]) -> str:
     traces = [run.trace for run in comparison.of(label)]
     # In a deployment a reply may be broken for reasons of its own; whose replies were left out is a
     # section by itself.
     lost = [0 if comparison.incidents else int(trace.excluded.sum()) for trace in traces]
-    risen = [_risen_loss(trace) for trace in traces]
+    risen = [_risen_loss(trace) if "train" in splits else "" for trace in traces]
     seeds = sum(bool(n or loss) for n, loss in zip(lost, risen, strict=True))
     if not seeds:
         return ""
