@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,8 @@ from torch.nn import functional
 
 import evenly
 from evenly.data.federation import Shard
+from evenly.torch_models.graph import evaluate
+from evenly.torch_models.tracing import traced
 from evenly.trees import learned, with_learned
 
 LABELS = torch.arange(6) % 3
@@ -81,6 +84,64 @@ def straight_through(layer: nn.Module, x: Tensor) -> Tensor:
 )
 def test_gradients_stop_where_pytorch_stops_them(function: Any):
     agree(Between(function))
+
+
+CORNERS = torch.tensor([[-3.0, 0.0, 3.0], [3.0, -3.0, 0.0], [0.0, 3.0, -3.0], [-0.0, 1.0, -2.0]])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.abs,
+        lambda x: x.norm(p=1, dim=1, keepdim=True),
+        functional.hardswish,
+        functional.hardsigmoid,
+        torch.sinc,
+    ],
+)
+def test_gradients_of_corners_are_those_of_pytorch(function: Any):
+    class Only(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return function(x)
+
+    graph, constants = traced(Only(), CORNERS, training=False)
+    values = {name: jnp.asarray(value.numpy()) for name, value in constants.items()}
+    x = CORNERS.clone().requires_grad_()
+    outputs = function(x)
+    weights = torch.linspace(0.3, 1.7, outputs.numel()).reshape(outputs.shape)
+    (gradient,) = torch.autograd.grad((outputs * weights).sum(), x)
+    found, pull = jax.vjp(lambda x: evaluate(graph, values, x)[0], jnp.asarray(CORNERS.numpy()))
+    np.testing.assert_allclose(found, outputs.detach(), atol=1e-6)
+    np.testing.assert_allclose(pull(jnp.asarray(weights.numpy()))[0], gradient, atol=1e-6)
+
+
+def test_the_gradient_of_binary_cross_entropy_at_zero_is_that_of_pytorch():
+    module = nn.Linear(4, 1)
+    nn.init.zeros_(module.weight)
+    nn.init.zeros_(module.bias)
+    labels = torch.tensor([0, 0, 0, 0, 1, 1])
+
+    def loss(outputs: Tensor, y: Tensor) -> Tensor:
+        target = y.to(outputs.dtype).reshape(outputs.shape)
+        return functional.binary_cross_entropy_with_logits(outputs, target)
+
+    agree(module, SOME, labels, loss)
+
+
+def test_attention_to_nothing_is_zero_and_has_a_gradient():
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.embed, self.head = nn.Embedding(5, 8), nn.Linear(8, 3)
+            self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.layer(self.embed(x), src_key_padding_mask=x == 0).mean(1))
+
+    x = torch.arange(18).reshape(6, 3) % 5
+    x[2] = 0
+    agree(Hidden(), x)
 
 
 def focal(outputs: Tensor, y: Tensor) -> Tensor:

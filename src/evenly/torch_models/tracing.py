@@ -29,7 +29,8 @@ from evenly.torch_models.images import FILTERS
 WHOLE = (
     "linear", "matmul", "layer_norm", "group_norm", "scaled_dot_product_attention", "lstm", "gru",
     "rnn_tanh", "rnn_relu", "upsample_nearest2d", "upsample_bilinear2d", "silu",
-    "detach",  # its decomposition passes the gradient
+    # their decompositions have other gradients: that of detach passes all of it
+    "detach", "hardsigmoid", "hardswish", "sinc",
 )  # fmt: skip
 # a region of the trace in which gradients are on or off
 WITHOUT_GRADIENT = "wrap_with_set_grad_enabled"
