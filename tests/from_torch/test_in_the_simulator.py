@@ -180,6 +180,34 @@ def test_only_translated_models_become_state_dicts(federation: evenly.Federation
         model.to_torch()
 
 
+class MeanOfSymbols(nn.Module):
+    """The mean of the embeddings of a row, without symbol 0: not defined for a row of zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(11, 8, padding_idx=0), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        known = (x != 0).unsqueeze(-1).float()
+        return self.head((self.embed(x) * known).sum(1) / known.sum(1))
+
+
+@pytest.mark.parametrize("settings", [{}, {"stream": True}, {"lanes": 4}])
+def test_padding_needs_no_model_that_is_defined_for_zeros(settings: dict[str, Any]):
+    torch.manual_seed(0)
+    x = torch.randint(1, 11, (39, 5))
+    x[::2, 3:] = 0
+    federation = evenly.Federation.from_arrays(x.numpy(), np.arange(39) % 3, np.arange(39) // 13)
+    module = MeanOfSymbols()
+    task: Any = evenly.from_torch(module, x[:2])
+    method = evenly.algorithm("q-fedavg(q=1, batch_size=4)+full")
+    (trace,) = simulate(task, federation, [method], rounds=2, **settings)
+    assert not np.asarray(trace.excluded).any()
+    assert np.isfinite(trace.losses).all()
+    found = task.to_torch(trace.model)
+    assert not torch.allclose(found["head.weight"], module.head.weight)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit", "text-lstm", "tabular"])
 def test_other_networks_learn(name: str):

@@ -165,6 +165,15 @@ def test_chunks_change_neither_values_nor_gradients(n: int):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+def test_padding_of_a_chunk_needs_no_function_that_is_defined_for_zeros():
+    x = 1 + jnp.arange(10.0).reshape(5, 2)
+
+    def total(w: jax.Array) -> jax.Array:
+        return in_chunks(lambda part: w * part / part.sum(1, keepdims=True), x, 4).sum()
+
+    assert jax.grad(total)(jnp.float32(2)) == pytest.approx(5)
+
+
 def test_layers_start_within_one_over_the_root_of_the_fan_in():
     layer = uniform_layer(jax.random.key(0), (3, 3, 4, 500))
     for values in layer.values():

@@ -20,12 +20,13 @@ def test_they_are_like_those_of_numpy_and_begin_at_a_multiple(shape: tuple[int, 
         found[...] = 1  # and they can be written to
 
 
-def test_padding_is_zeros_after_the_values():
+def test_padding_comes_after_the_values():
     values = np.arange(6, dtype=np.int64).reshape(3, 2)
     found = layout.pad_rows(values, 5, np.int32)
     assert found.dtype == np.int32
     assert found.tolist() == [[0, 1], [2, 3], [4, 5], [0, 0], [0, 0]]
     assert layout.pad_rows(values, 3).dtype == values.dtype
+    assert layout.pad_rows(values, 5, first=True)[2:].tolist() == [[4, 5], [0, 1], [0, 1]]
 
 
 @pytest.mark.skipif(

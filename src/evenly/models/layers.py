@@ -391,12 +391,12 @@ def uniform_layer(key: Array, shape: tuple[int, ...], *, bias: bool = True) -> L
 
 def in_chunks(function: Callable[[Array], Array], x: Array, rows: int = MOST_ROWS) -> Array:
     """function(x), which maps examples to rows, on `rows` examples at a time where there are more:
-    memory stays small.
+    memory stays small. Padding repeats the last example, for which the function is defined.
     """
     if x.shape[0] <= rows:
         return function(x)
     padding = [(0, -x.shape[0] % rows)] + [(0, 0)] * (x.ndim - 1)
-    out = lax.map(function, jnp.pad(x, padding).reshape(-1, rows, *x.shape[1:]))
+    out = lax.map(function, jnp.pad(x, padding, "edge").reshape(-1, rows, *x.shape[1:]))
     return out.reshape(-1, *out.shape[2:])[: x.shape[0]]
 
 

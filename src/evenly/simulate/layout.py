@@ -298,10 +298,14 @@ def full(shape: tuple[int, ...], value: Any, dtype: Any) -> np.ndarray:
     return array
 
 
-def pad_rows(values: np.ndarray, length: int, dtype: Any = None) -> np.ndarray:
-    """An aligned copy, padded with zeros up to a length."""
+def pad_rows(
+    values: np.ndarray, length: int, dtype: Any = None, *, first: bool = False
+) -> np.ndarray:
+    """An aligned copy, padded up to a length: with zeros, or with the first row."""
     array = zeros((length, *values.shape[1:]), dtype or values.dtype)
     array[: len(values)] = values
+    if first:
+        array[len(values) :] = values[:1]
     return array
 
 

@@ -95,7 +95,8 @@ def device_data(
     short = -len(lists.rows) % eval_chunk
     count, rows, trained = len(lists.counts), len(federation.y), len(federation.train.rows)
     columns: dict[str, Any] = {
-        "x": layout.pad_rows(federation.x, rows + 1),
+        # a real row: a model may not be defined for zeros, and NaN * 0 is NaN
+        "x": layout.pad_rows(federation.x, rows + 1, first=True),
         "y": layout.pad_rows(federation.y, rows + 1, np.int32),
         "group": layout.pad_rows(federation.group, rows + 1, np.int32),
         "weight": None if weight is None else layout.pad_rows(weight, rows + 1),

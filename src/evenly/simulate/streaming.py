@@ -332,13 +332,17 @@ class Streamed:
         return Tables(self._federation.x, self._federation.y, self._federation.group, self._weight)
 
     def _empty_tables(self, room: int) -> Tables:
-        """Tables with room for this many rows, and a row of zeros after them."""
+        """Tables with room for this many rows, and a row of padding after them, whose features are
+        those of the federation's first row.
+        """
 
         def one(column: np.ndarray) -> np.ndarray:
             dtype = np.int32 if column.ndim == 1 and column.dtype.kind in "iu" else column.dtype
             return layout.zeros((room + 1, *column.shape[1:]), dtype)
 
-        return jax.tree.map(one, self._columns())
+        tables = jax.tree.map(one, self._columns())
+        tables.x[-1] = self._federation.x[0]
+        return tables
 
     def _fill(self, tables: Tables, rows: np.ndarray) -> Tables:
         """Copy these rows of the federation to the beginning of the tables."""

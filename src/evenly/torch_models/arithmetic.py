@@ -43,6 +43,11 @@ def divide(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     return quotient.astype(jnp.result_type(a, b))
 
 
+def absolute(x: Array) -> Array:
+    """The absolute value. Its gradient at 0 is 0, as in PyTorch, not 1."""
+    return x * jnp.sign(x) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.abs(x)
+
+
 def power(a: Any, b: Any) -> Any:
     whole = isinstance(b, float) and b.is_integer()
     return a ** (int(b) if whole else b)
@@ -153,7 +158,12 @@ def attention(
         scores = jnp.where(attn_mask, scores, -jnp.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    shares = jax.nn.softmax(scores, axis=-1)
+    if attn_mask is None:
+        shares = jax.nn.softmax(scores, axis=-1)
+    else:  # where all places are hidden, shares are 0, as in PyTorch
+        hidden = (scores == -jnp.inf).all(-1, keepdims=True)
+        shares = jax.nn.softmax(jnp.where(hidden, 0, scores), axis=-1)
+        shares = jnp.where(hidden, 0, shares)
     if dropout:
         kept = step.random.keep(1 - dropout, shares.shape)
         shares = jnp.where(kept, shares / (1 - dropout), 0)
@@ -198,7 +208,7 @@ def variance_and_mean(
 def vector_norm(
     x: Array, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Array:
-    sizes, axes = jnp.abs(x if dtype is None else x.astype(dtype_of(dtype))), _axes(dim)
+    sizes, axes = absolute(x if dtype is None else x.astype(dtype_of(dtype))), _axes(dim)
     if ord == jnp.inf:
         return sizes.max(axes, keepdims=keepdim)
     total = (sizes**ord).sum(axes, keepdims=keepdim)

@@ -17,6 +17,12 @@ import torch
 from torch import nn
 
 from evenly.models.linear import cross_entropy
+from evenly.torch_models.gradients import (
+    gradient_of,
+    own_backwards,
+    refuse_other_gradients,
+    weights_for,
+)
 from evenly.torch_models.graph import Graph, evaluate
 from evenly.torch_models.tracing import name_of, traced
 from evenly.types import Array
@@ -127,9 +133,7 @@ class _OneRow(nn.Module):
 
 def _torch_objective(name: str, loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Any:
     with torch.no_grad():
-        whole = loss(outputs, target)
-        rows = range(outputs.shape[0])
-        each = torch.stack([loss(outputs[i : i + 1], target[i : i + 1]).reshape(()) for i in rows])
+        whole, each = loss(outputs, target), _of_rows(loss, outputs, target)
     close = lambda a, b: a.shape == b.shape and torch.allclose(a, b, rtol=1e-4)  # noqa: E731
     reduction = "sum" if close(whole, each.sum()) else "mean"
     if not any(close(whole, one) for one in (each.sum(), each.mean(), each)):
@@ -145,7 +149,35 @@ def _torch_objective(name: str, loss: Any, outputs: torch.Tensor, target: torch.
     digest = hashlib.sha256(graph.digest().encode())
     for value in values.values():
         digest.update(value.tobytes())
-    return Objective(name, reduction, _row_by_row(graph, values, target), digest.hexdigest())
+    own = Objective(name, reduction, _row_by_row(graph, values, target), digest.hexdigest())
+    _compare_gradients(own, loss, outputs, target)
+    return own
+
+
+def _of_rows(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    rows = range(outputs.shape[0])
+    return torch.stack([loss(outputs[i : i + 1], target[i : i + 1]).reshape(()) for i in rows])
+
+
+def _compare_gradients(
+    objective: Objective, loss: Any, outputs: torch.Tensor, target: torch.Tensor
+) -> None:
+    """Raise unless the losses of rows have the gradient that they have in PyTorch."""
+    scores = outputs.clone().requires_grad_()
+    with torch.enable_grad():
+        each = _of_rows(loss, scores, target)
+    labels = jnp.asarray(target.numpy().reshape(-1), jnp.int32)
+    weights = weights_for(each).numpy()
+
+    def weighted(scores: Array) -> Array:
+        return (objective.rows(scores, labels) * weights).sum()
+
+    refuse_other_gradients(
+        f"the loss {objective.name}",
+        {"the scores": jax.grad(weighted)(jnp.asarray(outputs.numpy()))},
+        gradient_of(each, {"the scores": scores}),
+        own_backwards(each),
+    )
 
 
 def _row_by_row(

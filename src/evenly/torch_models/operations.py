@@ -35,20 +35,21 @@ def nothing(*_: Any, **__: Any) -> None:
 
 
 OF_ONE = {
-    "abs": jnp.abs, "acos": jnp.acos, "acosh": jnp.acosh, "asin": jnp.asin, "asinh": jnp.asinh,
+    "abs": arithmetic.absolute, "acos": jnp.acos, "acosh": jnp.acosh, "asin": jnp.asin,
+    "asinh": jnp.asinh,
     "atan": jnp.atan, "atanh": jnp.atanh, "ceil": jnp.ceil, "cos": jnp.cos, "cosh": jnp.cosh,
     "erf": lax.erf, "erfinv": lax.erf_inv, "exp": jnp.exp, "expm1": jnp.expm1,
     "floor": jnp.floor, "isfinite": jnp.isfinite, "isinf": jnp.isinf, "isnan": jnp.isnan,
     "log": jnp.log, "log10": jnp.log10, "log1p": jnp.log1p, "log2": jnp.log2, "neg": jnp.negative,
     "reciprocal": jnp.reciprocal, "round": jnp.round, "rsqrt": lax.rsqrt, "sign": jnp.sign,
-    "sin": jnp.sin, "sinh": jnp.sinh, "sqrt": jnp.sqrt, "square": jnp.square, "tan": jnp.tan,
-    "tanh": jnp.tanh, "trunc": jnp.trunc,
+    "sin": jnp.sin, "sinc": jnp.sinc, "sinh": jnp.sinh, "sqrt": jnp.sqrt,
+    "square": jnp.square, "tan": jnp.tan, "tanh": jnp.tanh, "trunc": jnp.trunc,
     "logical_not": jnp.logical_not, "bitwise_not": jnp.bitwise_not,
     # activations
     "relu": jax.nn.relu, "sigmoid": jax.nn.sigmoid, "silu": jax.nn.silu, "gelu": arithmetic.gelu,
     "elu": arithmetic.elu, "hardtanh": arithmetic.hardtanh, "softplus": arithmetic.softplus,
     "hardsigmoid": lambda x: arithmetic.hardtanh(x + 3, 0, 6) / 6,
-    "hardswish": lambda x: x * arithmetic.clamp(x + 3, 0, 6) / 6,
+    "hardswish": lambda x: x * arithmetic.hardtanh(x + 3, 0, 6) / 6,
     "leaky_relu": lambda x, negative_slope=0.01: jnp.where(x > 0, x, x * negative_slope),
     "_prelu_kernel": lambda x, weight: jnp.where(x > 0, x, x * weight),
     # values that pass

@@ -29,7 +29,11 @@ from evenly.torch_models.images import FILTERS
 WHOLE = (
     "linear", "matmul", "layer_norm", "group_norm", "scaled_dot_product_attention", "lstm", "gru",
     "rnn_tanh", "rnn_relu", "upsample_nearest2d", "upsample_bilinear2d", "silu",
+    # their decompositions have other gradients: that of detach passes all of it
+    "detach", "hardsigmoid", "hardswish", "sinc",
 )  # fmt: skip
+# a region of the trace in which gradients are on or off
+WITHOUT_GRADIENT = "wrap_with_set_grad_enabled"
 # how values are stored, which JAX decides
 STORAGE = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
 ROWS = 3  # of the example; PyTorch treats sizes 0 and 1 as special
@@ -83,6 +87,7 @@ def traced(module: nn.Module, *inputs: torch.Tensor, training: bool, rows: bool 
     try:
         with quiet_export(), torch.enable_grad():
             exported = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+            _detach_what_has_no_gradient(exported.graph)
             exported = exported.run_decompositions(_decompositions())
     except Exception as error:  # PyTorch raises many kinds
         raise ValueError(
@@ -97,6 +102,20 @@ def traced(module: nn.Module, *inputs: torch.Tensor, training: bool, rows: bool 
     graph = _graph(exported, inputs[0].shape[0], names)
     _refuse_unknown(type(module).__name__, graph)
     return Traced(graph, {names[name]: value for name, value in found.items()})
+
+
+def _detach_what_has_no_gradient(graph: Any) -> None:
+    """Detach the values of regions under `torch.no_grad`, which are dissolved later."""
+    for region in [node for node in graph.nodes if _operation(node).endswith(WITHOUT_GRADIENT)]:
+        if region.args[0]:
+            continue
+        for part in list(region.users):
+            with graph.inserting_after(part):
+                detached = graph.call_function(torch.ops.aten.detach.default, (part,))
+            detached.meta = dict(part.meta)
+            part.replace_all_uses_with(
+                detached, lambda user, own=detached: user is not own and user.op != "output"
+            )
 
 
 def _content(value: torch.Tensor) -> str:

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +14,13 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from evenly.data.federation import Shard
+from evenly.torch_models.gradients import (
+    gradient_of,
+    own_backwards,
+    refuse_other_gradients,
+    refuse_unknown_backwards,
+    weights_for,
+)
 from evenly.torch_models.graph import Graph
 from evenly.torch_models.module_task import (
     Origin,
@@ -36,12 +44,14 @@ from evenly.torch_models.tracing import (
     traced,
     with_stored,
 )
-from evenly.trees import Stateful
+from evenly.trees import Stateful, learned, with_learned
 from evenly.types import Task, Tree
 from evenly.validation import shortened
 
 # by how much outputs may differ from PyTorch's in float32, relative to the largest
 TOLERANCE = 1e-3
+# compiled for one example, of which compiling is the most
+SOON = {"xla_backend_optimization_level": 0}
 SAME_NUMBERS = ("view", "reshape", "squeeze", "flatten", "select", "alias", "clone")
 CONTAINED = {"cross-entropy": "softmax", "binary": "sigmoid"}  # what a loss applies to scores
 
@@ -102,8 +112,8 @@ def from_torch(
     task = _task(own, traces, rows, build, loss)
     _warn_of_probabilities(task)
     try:
-        _compare(task, rows, outputs)
-        _try_training(task, rows)
+        _compare(task, own, rows, outputs)
+        _try_training(task, own, rows)
     except (AttributeError, LookupError, TypeError) as error:  # an operation got unknown arguments
         where = " ".join(getattr(error, "__notes__", []))
         raise ValueError(
@@ -300,25 +310,77 @@ def _array(value: torch.Tensor) -> np.ndarray:
     return np.array(array, jax.dtypes.canonicalize_dtype(array.dtype))
 
 
-def _try_training(task: Translated, rows: torch.Tensor) -> None:
+def _try_training(task: Translated, module: nn.Module, rows: torch.Tensor) -> None:
     """Raise unless the graph of training can be computed. Only shapes are."""
-    if isinstance(task, TorchTrainingModel):
-        x, ones = rows.numpy(), np.ones(len(rows), np.float32)
-        numbers = np.zeros(len(rows), np.int32)
-        shard = Shard(x, numbers, numbers, ones, ones)
-        jax.eval_shape(task.train_losses, task.initial, shard, jax.random.key(0))
+    if not isinstance(task, TorchTrainingModel):
+        return
+    x, ones = rows.numpy(), np.ones(len(rows), np.float32)
+    numbers = np.zeros(len(rows), np.int32)
+    shard = Shard(x, numbers, numbers, ones, ones)
+    jax.eval_shape(task.train_losses, task.initial, shard, jax.random.key(0))
+    with quiet_export(), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        known = own_backwards(module.eval()(rows))
+        refuse_unknown_backwards(task.origin.title, own_backwards(module.train()(rows)) - known)
 
 
-def _compare(task: Translated, rows: torch.Tensor, expected: torch.Tensor) -> None:
-    """Raise unless the translation returns what PyTorch returns for the example."""
-    form = jax.tree.map(lambda leaf: leaf, task.initial)
-    found = np.asarray(jax.jit(task.outputs)(form, rows.numpy()))
+def _compare(
+    task: Translated, module: nn.Module, rows: torch.Tensor, expected: torch.Tensor
+) -> None:
+    """Raise unless the translation returns what PyTorch returns for the example, and has the same
+    gradient.
+    """
+    weights = weights_for(expected).numpy()
+
+    def weighted(params: Tree, x: Any) -> tuple[Any, Any]:
+        outputs = task.outputs(with_learned(task.initial, params), x)
+        _refuse_difference(task.origin.title, outputs.shape == weights.shape)
+        return (outputs * weights).sum(), outputs
+
+    both = jax.jit(jax.grad(weighted, has_aux=True), compiler_options=SOON)
+    found = np.asarray(both(learned(task.initial), rows.numpy())[1])
     wanted = expected.detach().numpy()
     scale = max(1.0, float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0)))
-    if found.shape != wanted.shape or not np.allclose(
-        found, wanted, rtol=0, atol=TOLERANCE * scale, equal_nan=True
-    ):
+    close = np.allclose(found, wanted, rtol=0, atol=TOLERANCE * scale, equal_nan=True)
+    _refuse_difference(task.origin.title, close)
+    trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    x, outputs = _varied(module, rows)
+    own = own_backwards(outputs)
+    if not own and len(x.unique()) == 1:
+        return  # rounding decides gradients
+    gradient = both(learned(task.initial), x.numpy())[0]
+    orders = task.origin.orders
+    refuse_other_gradients(
+        task.origin.title,
+        {
+            name: np.transpose(value, np.argsort(orders[name])) if name in orders else value
+            for name, value in gradient.items()
+        },
+        gradient_of(outputs, trained),
+        own,
+    )
+
+
+def _refuse_difference(title: str, same: bool) -> None:
+    if not same:
         raise ValueError(
-            f"The translation of {task.origin.title} does not return what PyTorch returns for the"
-            " example. This is an error of evenly: please report it with the module."
+            f"The translation of {title} does not return what PyTorch returns for the example. This"
+            " is an error of evenly: please report it with the module."
         )
+
+
+def _varied(module: nn.Module, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows like those of the example and their outputs, in which no numbers are equal: between
+    equal numbers, a norm or a maximum passes on what rounding decides.
+    """
+    generator, varied = torch.Generator().manual_seed(0), None
+    if rows.is_floating_point():
+        varied = rows + torch.randn(rows.shape, generator=generator).to(rows.dtype)
+    elif rows.dtype == torch.uint8:
+        varied = torch.randint(256, rows.shape, generator=generator, dtype=torch.uint8)
+    with quiet_export(), torch.enable_grad():
+        if varied is not None:
+            with suppress(Exception):  # numbers of symbols are no longer such
+                outputs = module.eval()(varied)
+                if outputs.isfinite().all():
+                    return varied, outputs
+        return rows, module.eval()(rows)
