@@ -5,7 +5,6 @@ round.
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
