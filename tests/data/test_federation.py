@@ -677,7 +677,7 @@ def renamed(frame: pd.DataFrame, index: Any) -> pd.DataFrame:
         lambda frame: frame[frame["age"] > 30],
         lambda frame: renamed(frame, [f"row {i}" for i in range(len(frame))]),
         lambda frame: renamed(frame, np.arange(len(frame)) % 7),
-        lambda frame: renamed(frame, pd.MultiIndex.from_product([range(12), "abcde"])),
+        lambda frame: renamed(frame, pd.MultiIndex.from_product([range(12), list("abcde")])),
         lambda frame: renamed(frame, pd.date_range("2024-01-01", periods=len(frame))),
     ],
 )
