@@ -64,6 +64,49 @@ def test_one_data_set_for_each_client_is_the_same_federation():
     np.testing.assert_array_equal(several.x, X)
 
 
+class Changed(Dataset):
+    """A data set with tensors that it changes before they are examples."""
+
+    def __init__(self) -> None:
+        self.tensors = tensors().tensors
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, i: Any) -> Any:
+        return -self.tensors[0][i], *(tensor[i] for tensor in self.tensors[1:])
+
+
+class ChangedTensors(TensorDataset):
+    def __getitem__(self, index: Any) -> Any:
+        example: Any = super().__getitem__(index)
+        return -example[0], *example[1:]
+
+
+class ChangedSubset(Subset):
+    def __getitem__(self, idx: Any) -> Any:
+        example: Any = super().__getitem__(idx)
+        return -example[0], *example[1:]
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return [self[i] for i in indices]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Changed(),
+        Subset(Changed(), range(ROWS)),
+        ChangedTensors(*tensors().tensors),
+        ChangedSubset(tensors(), range(ROWS)),
+    ],
+)
+def test_a_transform_of_tensors_is_applied(dataset: Any):
+    found = Federation.from_dataset(dataset, client=CLIENT, sensitive=2)
+    np.testing.assert_array_equal(found.x, -X)
+    np.testing.assert_array_equal(found.y, by_hand().y)
+
+
 def test_pictures_stay_bytes_and_keep_the_numbers_of_their_classes():
     federation = Federation.from_dataset(Pictures(), client=CLIENT)
     assert federation.x.dtype == np.uint8

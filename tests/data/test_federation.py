@@ -662,3 +662,31 @@ def test_a_given_split_covers_every_row_once(owner: np.ndarray, data: st.DataObj
 def test_the_split_is_the_same_for_a_seed_and_differs_between_seeds():
     rows = [federate(table(), seed=seed).train.rows.tolist() for seed in (0, 0, 1)]
     assert rows[0] == rows[1] != rows[2]
+
+
+def renamed(frame: pd.DataFrame, index: Any) -> pd.DataFrame:
+    return frame.set_axis(index, axis=0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frame: frame,
+        lambda frame: frame.iloc[::-1],
+        lambda frame: frame.sample(frac=1, random_state=1),
+        lambda frame: frame[frame["age"] > 30],
+        lambda frame: renamed(frame, [f"row {i}" for i in range(len(frame))]),
+        lambda frame: renamed(frame, np.arange(len(frame)) % 7),
+        lambda frame: renamed(frame, pd.MultiIndex.from_product([range(12), list("abcde")])),
+        lambda frame: renamed(frame, pd.date_range("2024-01-01", periods=len(frame))),
+    ],
+)
+@pytest.mark.parametrize("split", [None, "part"])
+def test_groups_of_clients_do_not_depend_on_the_index_of_a_table(change: Any, split: Any):
+    frame = table()
+    frame["kind"] = np.where(frame["site"] == "north", "rural", "urban")
+    frame["part"] = np.where(np.arange(len(frame)) % 5, "train", "test")
+    found = federate(change(frame), client_group="kind", split=split, drop=["part"] * (not split))
+    assert found.names == ("east", "north", "south")
+    assert found.client_group is not None
+    assert found.client_group.tolist() == [1, 0, 1]

@@ -1,10 +1,12 @@
 """Plans: sweeps expand, mistakes are named, JSON keeps everything."""
 
 import dataclasses
+from typing import Any
 
+import numpy as np
 import pytest
 
-from evenly.experiment.plan import Plan
+from evenly.experiment.plan import Plan, seeds_of
 
 
 def plan(**changes):
@@ -84,6 +86,28 @@ def test_every_setting_changes_the_fingerprint(field):
 def test_bad_plans_are_refused(changes, sentence):
     with pytest.raises(ValueError, match=sentence):
         plan(**changes)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [
+        (2, (0, 1)),
+        (np.int64(2), (0, 1)),
+        ([3, 1], (3, 1)),
+        (range(1, 3), (1, 2)),
+        (np.arange(2), (0, 1)),
+    ],
+)
+def test_seeds_are_a_number_or_a_list(seeds: Any, expected: tuple[int, ...]):
+    found = seeds_of(seeds)
+    assert found == expected
+    assert {type(seed) for seed in found} == {int}
+
+
+@pytest.mark.parametrize("seeds", ["10", "3", ["1"], [1.9, 0.2], 2.0, None, np.array(2)])
+def test_text_and_fractions_are_no_seeds(seeds: Any):
+    with pytest.raises(TypeError, match="seeds must be a whole number or a list"):
+        seeds_of(seeds)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ all columns of a Hugging Face data set are plain numbers and words, it is a tabl
 are encoded as those of any other table.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -351,10 +352,8 @@ def read_examples(dataset: Any, keys: Sequence[Any]) -> Columns:
     """These entries of all examples, as arrays with one entry for each example."""
     if is_hugging_face(dataset):
         return _read_columns(dataset, keys)
-    tensors, at = getattr(dataset, "tensors", None), None
-    if tensors is None and hasattr(dataset, "indices"):  # a Subset
-        tensors, at = getattr(dataset.dataset, "tensors", None), np.asarray(dataset.indices)
-    if tensors is not None:  # a TensorDataset: its memory is shared
+    tensors, at = _tensors(dataset)
+    if tensors is not None:  # their memory is shared
         arrays = {key: np.asarray(tensors[key]) for key in keys}
         return arrays if at is None else {key: values[at] for key, values in arrays.items()}
     values: dict[Any, list[np.ndarray]] = {key: [] for key in keys}
@@ -368,6 +367,22 @@ def read_examples(dataset: Any, keys: Sequence[Any]) -> Columns:
                     " 0) has not."
                 ) from None
     return {key: _stacked(key, own) for key, own in values.items()}
+
+
+def _tensors(dataset: Any) -> tuple[Any, np.ndarray | None]:
+    """The tensors of a TensorDataset or of a Subset of one, and the subset's rows; None for data
+    sets that compute their examples.
+    """
+    at = None
+    if _reads_as(dataset, "Subset"):
+        dataset, at = dataset.dataset, np.asarray(dataset.indices)
+    return (dataset.tensors, at) if _reads_as(dataset, "TensorDataset") else (None, None)
+
+
+def _reads_as(dataset: Any, name: str) -> bool:
+    """Whether a data set reads its examples as PyTorch's class of this name does."""
+    kind = getattr(sys.modules.get("torch.utils.data"), name, None)
+    return kind is not None and getattr(type(dataset), "__getitem__", None) is kind.__getitem__
 
 
 def _examples(dataset: Any) -> Iterator[Any]:

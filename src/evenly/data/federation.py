@@ -514,9 +514,11 @@ def _client_groups(column: TableColumn, federation: Federation) -> np.ndarray:
     for split in SPLITS:
         part = federation.split(split)
         owner[part.rows] = np.repeat(np.arange(federation.clients), part.counts)
-    rows = np.flatnonzero(owner >= 0)
-    column.refuse_missing(owner >= 0)
-    names, codes = TableColumn(column.what, column.values[rows]).classes()
+    known = owner >= 0
+    rows = np.flatnonzero(known)
+    column.refuse_missing(known)
+    # a mask: numbers would select by label from a column of pandas
+    names, codes = TableColumn(column.what, column.values[known]).classes()
     groups = np.zeros(federation.clients, np.int32)
     groups[owner[rows]] = codes
     different = rows[groups[owner[rows]] != codes]

@@ -10,7 +10,8 @@ import dataclasses
 import hashlib
 import json
 from collections import ChainMap, Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -225,9 +226,21 @@ class Plan:
 
 
 def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """The seeds 0 to `seeds` - 1, or those that are listed."""
-    if not isinstance(seeds, int):
-        return tuple(int(seed) for seed in seeds)
+    """The seeds 0 to `seeds` - 1, or those that are listed.
+
+    Raises:
+        TypeError: If it is neither a whole number nor a list of whole numbers.
+        ValueError: If there is no seed, or are too many.
+    """
+    try:
+        if isinstance(seeds, Iterable):
+            return tuple(map(index, seeds))
+        seeds = index(seeds)
+    except TypeError:
+        raise TypeError(
+            "seeds must be a whole number or a list of whole numbers, such as 5 or [0, 1, 2], got"
+            f" {shortened(seeds)}."
+        ) from None
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}.")
     check_seeds(seeds)
