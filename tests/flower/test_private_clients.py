@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from flwr.app import Context
+from flwr.app import Context, Message
 
 from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
-from evenly.flower import wire
+from evenly.flower import first_arrays, strategy, wire
 from evenly.flower.clients import ledger as ledgers
 from evenly.flower.clients import private
 from evenly.flower.clients.egress import read_egress
@@ -22,11 +22,13 @@ from evenly.flower.clients.ledger import RowLedger, SpentError, ToldError
 from evenly.flower.clients.private import HiddenError, whole_counts
 from evenly.flower.clients.rows import ClientData, client_of
 from evenly.flower.roster import notation_of
-from evenly.models import Softmax
+from evenly.models import Custom, Softmax
 from evenly.privacy.row_account import calibrated, row_epsilon, run_epsilon
 from evenly.records import replace
 from evenly.simulate import simulate
+from tests.flower.grids import NODES, OneProcess, settings
 from tests.flower.one_room import Room, config, plain_rounds
+from tests.flower.small import SEEDS, algorithm_of, small, task_of
 
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 QUIET = "noise_multiplier=0, signal_noise=0, rate=0.25, clip=0.5, measure_every=2"
@@ -246,81 +248,198 @@ def ledger_of(room: Room, client: int) -> RowLedger:
     return RowLedger(Path(str(room.contexts[client].node_config["ledger"])), row_epsilon)
 
 
+def node_of(folder: Path) -> Any:
+    return SimpleNamespace(node_config={"ledger": str(folder / "ledger.json")}, state={})
+
+
+def counts_of(question: private.Question, client: ClientData, node: Any) -> np.ndarray:
+    counts = private.admit(question, client, node).counts
+    assert counts is not None
+    return counts
+
+
 def test_counts_have_one_draw_whatever_number_a_server_gives_a_client(
-    task: Softmax, room: Room, monkeypatch: pytest.MonkeyPatch
+    tiny: Federation, tmp_path: Path
 ) -> None:
     """Otherwise two deployments, or one server that asks again, would average the noise away."""
-    drawn, exact = [], private.row_counts
-    monkeypatch.setattr(
-        private, "row_counts", lambda *args: drawn.append(exact(*args)) or exact(*args)
-    )
-    notation = f"fedavg+reweigh+dp(unit=row, {LOUD})"
-    room.ask(5, "query.census", config={wire.METHOD: notation})
-    for number in (5, 7):
-        room.ask(5, "train", first_model(task), config(notation, 1, number))
-    assert len(drawn) == 3
-    for counts in drawn[1:]:
-        np.testing.assert_array_equal(counts, drawn[0])
+    method, node = algorithm(f"fedavg+reweigh+dp(unit=row, {LOUD})"), node_of(tmp_path)
+    client = client_of(tiny, 5)
+    asked = [private.Question("census", method, 0, 5, 0, False)]
+    asked += [private.Question("train", method, t, k, 0, True) for t, k in ((1, 5), (1, 7), (2, 5))]
+    first, *others = [counts_of(one, client, node) for one in asked]
+    assert not np.array_equal(first, client.cells)
+    for counts in others:
+        np.testing.assert_array_equal(counts, first)
+    spent = RowLedger(tmp_path / "ledger.json", row_epsilon).epsilon()
+    assert spent == pytest.approx(run_epsilon(method, 3), abs=1e-6)
 
 
-def test_training_with_other_counts_is_another_release(tiny: Federation, tmp_path: Path) -> None:
-    """The same noise on two trainings with other weights of rows would cancel."""
-    node: Any = SimpleNamespace(node_config={"ledger": str(tmp_path / "ledger.json")}, state={})
-    client, noises = client_of(tiny, 5), (20, 10)
-    notation = "fedavg+reweigh+dp(unit=row, epsilon=50, noise_multiplier=2, signal_noise={})"
-    one, other = (algorithm(notation.format(noise)) for noise in noises)
-    question = private.Question("train", one, 5, 0, 0, "model", signals=True)
-    first = private.admit(question, client, node)
-    assert private.admit(question, client, node) == first
-    private.admit(private.Question("census", other, 0, 0, 0, "", signals=False), client, node)
-    again = private.admit(question, client, node)
-    assert again.counts != first.counts
-    assert again.seed != first.seed
-
-
-@pytest.mark.parametrize("what", ["task", "evenly", "random numbers"])
-def test_another_app_or_version_has_other_noise(
-    what: str, tiny: Federation, task: Softmax, room: Room, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["noise", "rows"])
+def test_counts_with_other_noise_or_of_other_rows_are_another_release(
+    what: str, tiny: Federation, tmp_path: Path
 ) -> None:
-    """It may answer otherwise from the same random numbers, so that its answer is counted."""
-    told = config(f"fedavg+dp(unit=row, {LOUD})", 1, 5)
-    room.ask(5, "train", first_model(task), told)
-    before = ledger_of(room, 5).epsilon()
-    if what == "task":
-        room.app = app(tiny, replace(task, reduction="sum"))
-    elif what == "evenly":
-        monkeypatch.setattr(private, "__version__", "0.0.0")
+    notation = "fedavg+reweigh+dp(unit=row, epsilon=50, noise_multiplier=2, signal_noise={})"
+    one, other = (algorithm(notation.format(noise)) for noise in (20, 10))
+    client, node, ledger = client_of(tiny, 5), node_of(tmp_path), tmp_path / "ledger.json"
+    first = counts_of(private.Question("census", one, 0, 0, 0, False), client, node)
+    before = RowLedger(ledger, row_epsilon).epsilon()
+    if what == "noise":
+        one = other
     else:
-        monkeypatch.setattr(private, "DRAWN_BY", ("0.0.0", "0.0.0"))
-    room.ask(5, "train", first_model(task), told)
-    assert ledger_of(room, 5).epsilon() > before + 1e-3
+        client = client._replace(train=client.train._replace(y=1 - client.train.y))
+    again = counts_of(private.Question("census", one, 0, 0, 0, False), client, node)
+    assert not np.array_equal(again, first)
+    assert RowLedger(ledger, row_epsilon).epsilon() > before + 1e-3
 
 
-def test_every_draw_of_counts_is_counted(task: Softmax, room: Room) -> None:
+def scaled(by: float) -> Custom:
+    """A model whose code says what its text does not."""
+    return Custom(
+        initialise=lambda key: {"w": 0.01 * jax.random.normal(key, (5, 3))},
+        apply=lambda params, x: by * x @ params["w"],
+    )
+
+
+@pytest.mark.parametrize("what", ["code", "random numbers"])
+def test_a_message_is_answered_as_before_whatever_changed(
+    what: str, tiny: Federation, room: Room
+) -> None:
+    """The difference of two answers with the same noise would be one without noise."""
+    told = config(f"q-fedavg(q=1)+dp(unit=row, {LOUD})", 1, 5)
+    first = wire.to_arrays(scaled(1.0).init(jax.random.key(0)))
+    room.app = app(tiny, scaled(1.0))
+    before = {kind: room.ask(5, kind, first, told) for kind in ("query.measure", "train")}
+    spent = ledger_of(room, 5).epsilon()
+    room.contexts[5].state.clear()
+    room.app = app(tiny, scaled(0.5 if what == "code" else 1.0))
+    with jax.threefry_partitionable(what == "code"):
+        again = {kind: room.ask(5, kind, first, told) for kind in before}
+    assert again == before
+    assert ledger_of(room, 5).epsilon() == spent
+
+
+@pytest.mark.parametrize("what", ["file", "task", "rows", "message"])
+def test_an_answer_that_is_not_kept_is_another_release(
+    what: str, tiny: Federation, task: Softmax, room: Room, tmp_path: Path
+) -> None:
+    told, first = config(f"fedavg+dp(unit=row, {LOUD})", 1, 5), first_model(task)
+    before = room.ask(5, "train", first, told)[wire.ARRAYS]
+    spent = ledger_of(room, 5).epsilon()
+    if what == "file":
+        (tmp_path / "ledger-5.json.train.npz").unlink()
+    elif what == "task":
+        room.app = app(tiny, replace(task, reduction="sum"))
+    elif what == "rows":
+        client = client_of(tiny, 5)
+        room.app = app(client._replace(train=client.train._replace(y=1 - client.train.y)), task)
+    else:
+        told["learning-rate"] = 0.5
+    again = room.ask(5, "train", first, told)[wire.ARRAYS]
+    assert not np.allclose(wire.read(again["w"]), wire.read(before["w"]))
+    assert ledger_of(room, 5).epsilon() > spent + 1e-3
+
+
+def test_an_answer_that_was_counted_and_not_kept_is_counted_again(
+    task: Softmax, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that is killed while it trains sent nothing."""
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(*_: Any) -> Any:
+        raise KilledError
+
+    method = f"q-fedavg(q=1)+dp(unit=row, {LOUD})"
+    told, first = config(method, 1, 5), first_model(task)
+    with monkeypatch.context() as patch:
+        patch.setattr(JaxEngine, "train", killed)
+        with pytest.raises(KilledError):
+            room.ask(5, "train", first, told)
+    spent = ledger_of(room, 5).epsilon()
+    assert spent == pytest.approx(run_epsilon(algorithm(method), 1), abs=1e-6)
+    answers = [room.ask(5, "train", first, told) for _ in range(2)]
+    assert answers[0] == answers[1]
+    twice = row_epsilon([(0.25, 1.0, 8), (1.0, 3.0, 2)], 1e-5)
+    assert ledger_of(room, 5).epsilon() == pytest.approx(twice, abs=1e-6)
+
+
+@pytest.mark.parametrize("two_phase", [False, True], ids=["one phase", "two phases"])
+def test_a_server_that_is_started_again_gets_the_answers_that_it_lost(
+    two_phase: bool, tmp_path: Path
+) -> None:
+    """It is killed in round 2, after its clients have trained; Flower's states are lost, too."""
+    text = f"fairfed+reweigh+full+dp(unit=row, {LOUD})"
+    method, honest, rounds = algorithm_of(text), app(small(3), task_of(text)), 3
+
+    def killing(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "evaluate" and settings(message)[wire.ROUND] == 2:
+            raise KeyboardInterrupt
+        return honest(message, context)
+
+    def deployed(answer: Any) -> None:
+        grid = OneProcess(answer, NODES[:3])
+        for k, context in enumerate(grid.contexts.values()):
+            context.node_config["ledger"] = str(tmp_path / f"ledger-{k}.json")
+        server = strategy(
+            method, seeds=SEEDS, folder=tmp_path / "run", two_phase=two_phase,
+            min_available_nodes=3,
+        )  # fmt: skip
+        server.start(grid, first_arrays(method, task_of(text), SEEDS), num_rounds=rounds)
+
+    with pytest.raises(KeyboardInterrupt):
+        deployed(killing)
+    deployed(honest)
+    expected = run_epsilon(method, rounds, census=True)
+    for k in range(3):
+        spent = RowLedger(tmp_path / f"ledger-{k}.json", row_epsilon).epsilon()
+        assert spent == pytest.approx(expected, abs=1e-6)
+
+
+def test_every_draw_of_counts_is_counted(tiny: Federation, task: Softmax, room: Room) -> None:
     """Counts by group and label, and the number of unprivileged rows, have noise of their own."""
     notation = f"fedcvg+reweigh+dp(unit=row, {LOUD})"
     room.ask(5, "query.census", config={wire.METHOD: notation})
-    room.ask(5, "train", first_model(task), config(notation, 1, 5))
+    sent = room.ask(5, "train", first_model(task), config(notation, 1, 5))[wire.METRICS]
     expected = run_epsilon(algorithm(notation), 1)
     assert ledger_of(room, 5).epsilon() == pytest.approx(expected, abs=1e-6)
-    told = config(notation, 1, 7)
-    replies = [room.ask(5, "query.measure", first_model(task), told) for _ in range(2)]
-    again, same = (reply[wire.METRICS][wire.UNPRIVILEGED] for reply in replies)
-    assert again == same
-    assert ledger_of(room, 5).epsilon() > expected + 1e-3, "another number is another draw"
+
+    def asked(number: int) -> Any:
+        told = config(notation, 1, number)
+        return room.ask(5, "query.measure", first_model(task), told)[wire.METRICS]
+
+    assert asked(5) == asked(7) == sent
+    assert ledger_of(room, 5).epsilon() == pytest.approx(expected, abs=1e-6)
 
 
-def test_an_answer_that_reveals_more_than_before_is_another_release(
-    task: Softmax, room: Room
+def test_another_unprivileged_side_has_other_noise(
+    tiny: Federation, task: Softmax, room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A round without a measurement is asked again after another method took the kept signals."""
+    """The difference of two counts with the same noise would be exact."""
+    seeds, exact = [], private.signals
+    monkeypatch.setattr(
+        private, "signals", lambda asked, admitted, *args, **more: seeds.append(admitted.seed)
+        or exact(asked, admitted, *args, **more),
+    )  # fmt: skip
+    told = config(f"fedcvg+dp(unit=row, {LOUD})", 1, 5)
+    client, spent = client_of(tiny, 5), [0.0]
+    for side in ((0,), (1,)):
+        room.app = app(client._replace(unprivileged=side), task)
+        room.ask(5, "query.measure", first_model(task), told)
+        spent.append(ledger_of(room, 5).epsilon())
+    assert seeds[0] != seeds[1]
+    assert spent[0] < spent[1] < spent[2] - 1e-3
+
+
+def test_a_round_without_a_measurement_is_answered_as_before(task: Softmax, room: Room) -> None:
+    """It is asked again after another method took the place of the signals that were kept."""
     notation, other = (f"{name}+dp(unit=row, {LOUD})" for name in ("q-fedavg(q=1)", "term"))
     for t in (1, 2):  # signals are measured in round 1 and kept in round 2
-        room.ask(5, "train", first_model(task), config(notation, t, 5))
+        before = room.ask(5, "train", first_model(task), config(notation, t, 5))
     room.ask(5, "query.measure", first_model(task), config(other, 1, 5))
-    before = ledger_of(room, 5).epsilon()
-    room.ask(5, "train", first_model(task), config(notation, 2, 5))
-    assert ledger_of(room, 5).epsilon() > before + 1e-3
+    spent = ledger_of(room, 5).epsilon()
+    assert room.ask(5, "train", first_model(task), config(notation, 2, 5)) == before
+    assert ledger_of(room, 5).epsilon() == spent
 
 
 def test_a_census_is_part_of_the_budget(tiny: Federation, task: Softmax, room: Room) -> None:

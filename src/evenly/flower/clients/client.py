@@ -45,8 +45,8 @@ class RoundConfig(NamedTuple):
     row_weights: np.ndarray | None  # [groups, labels]
     # a number, or one for each of several models; None: the server weighs what it is sent
     coefficient: np.ndarray | None
-    # seed and number of the noise in a client's counts, where its rows are private
-    counts: tuple[int, int] = (0, 0)
+    # noised counts by group and label, where rows are private and weighed by them
+    counts: np.ndarray | None = None
 
 
 def read_config(config: Mapping[str, Any]) -> RoundConfig:
@@ -80,8 +80,8 @@ def weighted_rows(now: RoundConfig, client: ClientData) -> ClientRows:
     rows, prepare = client.train, now.algorithm.prepare
     weight = rows.weight
     if isinstance(prepare, NoisedReweigh):
-        cells = private.row_counts(now.algorithm, client, now.counts)
-        weight = weight * prepare.from_counts(cells)[rows.group, rows.y].astype(np.float32)
+        assert now.counts is not None
+        weight = weight * prepare.from_counts(now.counts)[rows.group, rows.y].astype(np.float32)
     elif prepare is not None:
         weight = weight * prepare.weights(rows.y, rows.group).astype(np.float32)
     if now.row_weights is not None:
@@ -232,10 +232,6 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
         guard.inspect_rows(client)
         return client
 
-    def arrive(message: Message, context: Context, kind: str = "evaluate") -> ClientRequest:
-        request = _read_request(engine, message, own(context), context)
-        return _admitted(engine, request, message, context, kind)
-
     @ready.query("census")
     def census(message: Message, context: Context) -> Message:
         client = own(context)
@@ -246,24 +242,45 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
 
     @ready.query("measure")
     def measure(message: Message, context: Context) -> Message:
-        request = arrive(message, context, "measure")
-        found = _signals(engine, request, context)
-        _inspect_cells(request)
-        return _reply(message, found)
+        return _respond(engine, message, context, own(context), "measure")
 
     @ready.train()
     def train(message: Message, context: Context) -> Message:
-        return _train(engine, message, context, arrive(message, context, "train"))
+        return _respond(engine, message, context, own(context), "train")
 
     @ready.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return _reply(message, _evaluation(engine, arrive(message, context), context))
+        request = _read_request(engine, message, own(context), context)
+        return _reply(message, _evaluation(engine, request, context))
 
     @ready.query("audit")
     def audit(message: Message, context: Context) -> Message:
         return _reply(message, _audit(engine, message, own(context), context))
 
     return ready
+
+
+def _respond(
+    engine: Engine, message: Message, context: Context, client: ClientData, kind: str
+) -> Message:
+    """Measure or train. Where rows are private, the same message gets the same answer."""
+    answer = _train if kind == "train" else _measure
+    request = _read_request(engine, message, client, context)
+    if not private.protects(request.config.algorithm):
+        return answer(engine, message, context, request)
+    _refuse_unprotected(engine, request)
+    digest = private.request_digest(kind, message, client, engine.text(request.config))
+    if (kept := private.kept_answer(kind, digest, context)) is not None:
+        return Message(kept, reply_to=message)
+    reply = answer(engine, message, context, _admitted(request, context, kind))
+    private.keep_answer(kind, digest, context, reply.content)
+    return reply
+
+
+def _measure(engine: Engine, message: Message, context: Context, request: ClientRequest) -> Message:
+    found = _signals(engine, request, context)
+    _inspect_cells(request)
+    return _reply(message, found)
 
 
 def _evaluation(engine: Engine, request: ClientRequest, context: Context) -> Metrics:
@@ -381,32 +398,15 @@ def _census(message: Message, client: ClientData, context: Context) -> RecordDic
     private.refuse_others(method, context)
     if method is None or not private.protects(method):
         return census_reply(client)
-    question = private.Question("census", method, 0, client.number or 0, 0, "", False)
+    question = private.Question("census", method, 0, client.number or 0, 0, False)
     return census_reply(client, private.census(question, client, context))
 
 
-def _admitted(
-    engine: Engine, request: ClientRequest, message: Message, context: Context, kind: str
-) -> ClientRequest:
-    """The request with secret random numbers where rows are private, after what its answer reveals
-    was counted.
-    """
+def _admitted(request: ClientRequest, context: Context, kind: str) -> ClientRequest:
+    """The request with secret random numbers, after what its answer reveals was counted."""
     now = request.config
-    if kind == "evaluate" or not private.protects(now.algorithm):
-        return request
-    if not engine.clips_rows:
-        raise ToldError(
-            f"{now.algorithm.label}: gradients of single rows are clipped by JAX clients only"
-            " (evenly.flower.clients.jax). Use those, or leave +dp(unit=row) out."
-        )
-    _require_shape(now.row_weights, request.client)
-    arrays = message.content[wire.ARRAYS]
-    assert isinstance(arrays, ArrayRecord)
-    contents = [part for name, array in arrays.items() for part in (name, wire.read(array))]
-    weights = () if now.row_weights is None else (now.row_weights,)
     question = private.Question(
         kind, now.algorithm, now.server_round, now.client, now.batch_seed,
-        private.digest_of(*contents, *weights, engine.text(now)),
         kind == "measure" or now.coefficient is None,
     )  # fmt: skip
     admitted = private.admit(question, request.client, context)
@@ -415,14 +415,20 @@ def _admitted(
     return request._replace(config=now, question=question, admitted=admitted, noised=noised)
 
 
-def _require_shape(row_weights: np.ndarray | None, client: ClientData) -> None:
-    """Raise unless there is a weight for each group and label: whether training then fails would
-    depend on single rows.
+def _refuse_unprotected(engine: Engine, request: ClientRequest) -> None:
+    """Raise if rows cannot be protected, or if there is not a weight for each group and label:
+    whether training then fails would depend on single rows.
     """
-    if row_weights is not None and row_weights.shape != client.shape:
+    row_weights, shape = request.config.row_weights, request.client.shape
+    if not engine.clips_rows:
         raise ToldError(
-            f"Row weights must have shape {client.shape}, one for each group and label of this"
-            f" client, got {row_weights.shape}."
+            f"{request.config.algorithm.label}: gradients of single rows are clipped by JAX clients"
+            " only (evenly.flower.clients.jax). Use those, or leave +dp(unit=row) out."
+        )
+    if row_weights is not None and row_weights.shape != shape:
+        raise ToldError(
+            f"Row weights must have shape {shape}, one for each group and label of this client, got"
+            f" {row_weights.shape}."
         )
 
 

@@ -1,20 +1,22 @@
 """The ledger of a client: what it has released about its rows, on its own disk.
 
 A release is written into the ledger *before* it is made. A client that is killed in between has
-counted a release that nobody received, and never the other way round. Every release gets a secret
-random seed, from which its batches and its noise follow. A message that is answered again, because
-the client or the server was restarted, gets the seed of the first answer: the answer is the same,
-so that it reveals nothing more and is not counted again. Any other message is a new release.
+counted a release that nobody received, and never the other way round. Every release gets secret
+random numbers of its own, which are kept nowhere. Instead, the client keeps the last answer of each
+kind in a file beside the ledger before it sends it. A message that is asked again, because the
+client or the server was restarted, gets the answer that was kept: it reveals nothing more, even if
+the client's code changed meanwhile, and is not counted again. Any other message is a new release.
+Numbers that are released once, such as noised counts, are kept in the ledger itself.
 
 The file is replaced as a whole, and it is locked while it is changed, so that two processes of a
 client cannot spend the same budget. It belongs to the rows, not to a deployment: a second
-deployment goes on counting where the first ended. It holds secret seeds, so that only its owner may
-read it.
+deployment goes on counting where the first ended. Only its owner may read it and the answers.
 """
 
 import fcntl
 import hashlib
 import json
+import logging
 import math
 import os
 import secrets
@@ -25,16 +27,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.archives import Archive, read_archive
 from evenly.records import require
 from evenly.validation import check_kinds
 from evenly.writing import write_whole
 
-FORMAT = 1
+FORMAT = 2
 ENTRIES = {
     "format": int, "epsilon": float, "delta": float, "spent": list[list[float]],
-    "answers": dict[str, Any], "kept": dict[str, Any],
+    "kept": dict[str, Any],
 }  # fmt: skip
 SEED_BITS = 63
+LOG = logging.getLogger("flwr")
 
 
 class Spent(NamedTuple):
@@ -76,17 +80,11 @@ class RowLedger:
     def __init__(self, path: Path, account: Account, limit: Budget | None = None) -> None:
         self._path, self._account, self._limit = path, account, limit
 
-    def spend(
-        self, kind: str, digest: str, releases: Sequence[Spent], offered: Budget | None
-    ) -> int:
-        """Count releases that answer a message, and return the seed of their random numbers.
+    def spend(self, releases: Sequence[Spent], offered: Budget | None) -> int:
+        """Count releases, and return a secret seed for their random numbers.
 
         Args:
-            kind: Kind of the message. The last answer of each kind can be repeated.
-            digest: Of everything that the answer depends on.
-            releases: What the answer reveals. The same message may reveal less when it is answered
-                again, because what was released in between can be sent once more; if it reveals
-                more, it is a new release.
+            releases: What is about to be revealed.
             offered: The budget of the method, for a ledger that has none yet.
 
         Raises:
@@ -95,18 +93,12 @@ class RowLedger:
         """
         with self._locked():
             entries = self._read()
-            answer = entries["answers"].get(kind, {})
-            if answer.get("digest") == digest and _covers(answer, releases):
-                return int(answer["seed"])
             budget = self._budget(entries, offered)
             spent = merged([*map(_spent, entries["spent"]), *releases])
             self._refuse_beyond(entries, budget, spent)
             seed = secrets.randbits(SEED_BITS)
             entries |= {"epsilon": budget.epsilon, "delta": budget.delta}
             entries["spent"] = [list(one) for one in spent]
-            entries["answers"][kind] = {
-                "digest": digest, "seed": seed, "releases": [list(one) for one in releases]
-            }  # fmt: skip
             self._write(entries)
             return seed
 
@@ -120,6 +112,37 @@ class RowLedger:
     def kept(self, name: str) -> dict[str, Any]:
         """What was kept under a name; empty if nothing was."""
         return self._read()["kept"].get(name, {})
+
+    def keep_answer(
+        self, kind: str, digest: str, arrays: Mapping[str, np.ndarray], entries: Mapping[str, Any]
+    ) -> None:
+        """Keep the answer to a message in place of the last one of its kind."""
+        header = np.array(json.dumps({"digest": digest, **entries}))
+        save: Callable[..., None] = np.savez
+
+        def write(file: Any) -> None:
+            os.fchmod(file.fileno(), 0o600)
+            save(file, header=header, **arrays)
+
+        with self._locked():
+            write_whole(self._answer_path(kind), write)
+
+    def answer(self, kind: str, digest: str) -> Archive | None:
+        """The answer that was kept, if the last message of this kind had this digest and this
+        ledger has counted anything.
+        """
+        path = self._answer_path(kind)
+        if not (self._read()["spent"] and path.exists()):
+            return None
+        try:
+            found = read_archive(path, lambda archive: archive)
+        except ValueError as error:
+            LOG.warning("%s is damaged (%s), so that the answer is a new release.", path, error)
+            return None
+        return found if found.header.get("digest") == digest else None
+
+    def _answer_path(self, kind: str) -> Path:
+        return self._path.with_name(f"{self._path.name}.{kind}.npz")
 
     def epsilon(self) -> float:
         """What was spent so far."""
@@ -158,8 +181,7 @@ class RowLedger:
 
     def _read(self) -> dict[str, Any]:
         if not self._path.exists():
-            return {"format": FORMAT, "epsilon": 0.0, "delta": 0.0, "spent": [], "answers": {},
-                    "kept": {}}  # fmt: skip
+            return {"format": FORMAT, "epsilon": 0.0, "delta": 0.0, "spent": [], "kept": {}}
         try:
             entries = json.loads(self._path.read_text())
             require(isinstance(entries, dict), "not an object")
@@ -177,7 +199,8 @@ class RowLedger:
             f"The ledger {str(self._path)!r} has format {entries['format']}, and this version of"
             f" evenly reads up to format {FORMAT}. Update evenly.",
         )
-        return entries
+        entries.pop("answers", None)  # seeds of format 1
+        return entries | {"format": FORMAT}
 
     def _write(self, entries: dict[str, Any]) -> None:
         def write(file: Any) -> None:
@@ -205,18 +228,6 @@ def merged(releases: Sequence[Spent]) -> list[Spent]:
     for rate, noise, count in releases:
         times[rate, noise] = times.get((rate, noise), 0) + count
     return [Spent(rate, noise, count) for (rate, noise), count in times.items()]
-
-
-def _covers(answer: Mapping[str, Any], releases: Sequence[Spent]) -> bool:
-    """Whether an answer was counted with at least these releases. Earlier versions did not note
-    them.
-    """
-    if "releases" not in answer:
-        return True
-    counted = list(map(_spent, answer["releases"]))
-    return all(
-        any(one[:2] == own[:2] and one.times <= own.times for own in counted) for one in releases
-    )
 
 
 def digest_of(*parts: Any) -> str:

@@ -2,9 +2,10 @@
 
 A node whose config names a `ledger` protects its training rows. It trains only with methods with
 `+dp(unit=row)`, draws batches and noise from secret random numbers of its own, and counts every
-release in the ledger before it is made. The server sees noised vectors, noised signals and noised
-counts, and exact counts of test rows. A node without a ledger refuses such methods, unless they add
-no noise at all and so promise nothing; it then draws the random numbers of a simulation.
+release in the ledger before it is made. It keeps its last answers, and sends them again when it is
+asked the same again. The server sees noised vectors, noised signals and noised counts, and exact
+counts of test rows. A node without a ledger refuses such methods, unless they add no noise at all
+and so promise nothing; it then draws the random numbers of a simulation.
 
     --node-config 'ledger="/var/lib/evenly/ledger.json" epsilon=8.0 delta=1e-5'
 
@@ -19,9 +20,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message
+from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from evenly import __version__
+from evenly.archives import leaves_of
 from evenly.flower import wire
 from evenly.flower.clients import guard, rows
 from evenly.flower.clients.ledger import Budget, RowLedger, Spent, ToldError, digest_of
@@ -44,8 +45,7 @@ from evenly.types import Algorithm
 LEDGER, EPSILON, DELTA = "ledger", "epsilon", "delta"  # in the node's config
 USUAL_DELTA = 1e-5
 RELEASED = "evenly-released"  # in the node's own state
-# In another version, a seed may give other random numbers, and so another answer.
-DRAWN_BY = (jax.__version__, np.__version__)
+COUNTS, NEVER_CHANGED = "counts", "never-changed"  # in the ledger
 LOG = logging.getLogger("flwr")
 
 
@@ -57,7 +57,6 @@ class Question(NamedTuple):
     number: int  # of the round, from 1
     client: int
     seed: int  # of the batches, as the server names it
-    digest: str  # of everything else that an answer depends on: weights, row weights, the task
     signals: bool  # whether signals are part of the answer
 
 
@@ -65,9 +64,9 @@ class Admitted(NamedTuple):
     """What a client may answer, and from which random numbers."""
 
     seed: int
-    counts: tuple[int, int]  # seed and number of the noise in counts by group and label
-    once_seed: int  # of signals that never change
-    fresh: bool  # whether signals are measured anew
+    fresh: frozenset[str]  # signals that are measured anew
+    kept: Metrics  # signals that were released before, and are sent again
+    counts: np.ndarray | None  # noised, by group and label, if the answer reads them
 
 
 def protects(algorithm: Algorithm) -> bool:
@@ -128,50 +127,51 @@ def admit(question: Question, client: ClientData, context: Context) -> Admitted:
     Raises:
         ValueError: If the budget of the client is spent, or it has no ledger.
     """
-    work, ledger = question.algorithm.work, ledger_of(context)
+    algorithm, ledger = question.algorithm, ledger_of(context)
+    work = algorithm.work
     assert isinstance(work, PrivateTraining)
-    fresh = question.signals and _due(question, released(question, context))
+    fresh, kept = _measured(question, client, context)
     if ledger is None:
         require(
             not work.noise_multiplier,
-            f"{question.algorithm.label} protects single rows, so that this client must keep"
-            " account of what it releases. Name a file for it in the node's config: --node-config"
+            f"{algorithm.label} protects single rows, so that this client must keep account of what"
+            " it releases. Name a file for it in the node's config: --node-config"
             " 'ledger=\"/path/ledger.json\"'.",
         )
-        return Admitted(question.seed, (question.seed, question.client), question.seed, fresh)
-    data = digest_of(*client.train, *client.valid, client.shape)
-    budget, counts_seed, once_seed = _budget(question.algorithm), 0, 0
-    noise, names = float(_signals(work).noise), noised_signals(question.algorithm.rule.needs)
-    single = [Spent(1.0, noise, 1)]
-    if releases_counts(question):
-        # one draw, whatever number a server gives this client
-        counts_seed = ledger.spend(
-            "counts", digest_of("counts", data, noise, *DRAWN_BY), single, budget
-        )
-    if question.signals and ONCE & set(names):
-        # the noise of a signal depends on the names beside it, and on the client's number
-        digest = digest_of("once", data, noise, names, question.client, *DRAWN_BY)
-        once_seed = ledger.spend("once", digest, single, budget)
-    planned, seed = _releases(question, client, fresh), 0
-    if planned:
-        label, number = question.algorithm.label, question.number
-        digest = digest_of(
-            data, question.kind, label, number, question.client, question.digest, counts_seed,
-            __version__, *DRAWN_BY,
-        )  # fmt: skip
-        seed = ledger.spend(question.kind, digest, planned, budget)
-    return Admitted(seed, (counts_seed, 0), once_seed, fresh)
+        draw = question.seed, question.client
+        counts = row_counts(algorithm, client, draw) if releases_counts(question) else None
+        return Admitted(question.seed, fresh, kept, counts)
+    digest = digest_of(rows_digest(client), float(_signals(work).noise))
+    known = ledger.kept(COUNTS)
+    drawn = releases_counts(question) and known.get("digest") != digest
+    planned = _releases(question, client, fresh, drawn)
+    seed = ledger.spend(planned, _budget(algorithm)) if planned else 0
+    if drawn:  # once, whatever number a server gives this client
+        known = {"digest": digest, "cells": row_counts(algorithm, client, (seed, 0)).tolist()}
+        ledger.keep(COUNTS, known)
+    return Admitted(
+        seed, fresh, kept, np.array(known["cells"]) if releases_counts(question) else None
+    )
 
 
-def _releases(question: Question, client: ClientData, fresh: bool) -> list[Spent]:
-    work, found = question.algorithm.work, []
+def _releases(
+    question: Question, client: ClientData, fresh: frozenset[str], drawn: bool
+) -> list[Spent]:
+    """What an answer reveals; `drawn` says whether counts by group and label are part of it."""
+    work = question.algorithm.work
     assert isinstance(work, PrivateTraining)
+    # signals that never change are counted apart from the others
+    tables = drawn + bool(fresh & ONCE) + bool(fresh - ONCE)
+    found = [Spent(1.0, float(_signals(work).noise), tables)]
     if question.kind == "train":
         steps = int(local_steps(work, np.array([client.train.size]))[0])
         found.append(Spent(float(work.rate), float(work.noise_multiplier), steps))
-    if fresh and set(noised_signals(question.algorithm.rule.needs)) - ONCE:
-        found.append(Spent(1.0, float(_signals(work).noise), 1))
     return [one for one in found if one.times]
+
+
+def rows_digest(client: ClientData) -> str:
+    """A digest of the rows that answers rest on."""
+    return digest_of(*client.train, *client.valid, client.shape, client.unprivileged)
 
 
 def releases_counts(question: Question) -> bool:
@@ -214,6 +214,32 @@ def _due(question: Question, last: Mapping[str, Any]) -> bool:
     return not 0 <= age < _signals(work).every
 
 
+def _measured(
+    question: Question, client: ClientData, context: Context
+) -> tuple[frozenset[str], Metrics]:
+    """Names of the signals that are measured anew, and those that were released and still hold."""
+    names = frozenset(noised_signals(question.algorithm.rule.needs) if question.signals else ())
+    last, ledger = released(question, context), ledger_of(context)
+    fresh, kept = frozenset[str](), Metrics()
+    if names - ONCE and _due(question, last):
+        fresh |= names - ONCE
+    elif names - ONCE:
+        kept |= last["metrics"]
+    known = {} if ledger is None else ledger.kept(NEVER_CHANGED)
+    if names & ONCE and known.get("digest") == _unchanged_digest(question, client):
+        kept |= known["metrics"]
+    else:
+        fresh |= names & ONCE
+    return fresh, kept
+
+
+def _unchanged_digest(question: Question, client: ClientData) -> str:
+    """A digest of what signals rest on that never change: their noise depends on all names."""
+    work, names = question.algorithm.work, noised_signals(question.algorithm.rule.needs)
+    assert isinstance(work, PrivateTraining)
+    return digest_of(rows_digest(client), float(_signals(work).noise), names)
+
+
 def signals(
     question: Question, admitted: Admitted, client: ClientData, context: Context, look: Look,
     *, penalty: float, reduction: str,
@@ -221,37 +247,28 @@ def signals(
     """The signals as they leave the client: noised ones of this round, or those released last."""
     work, names = question.algorithm.work, noised_signals(question.algorithm.rule.needs)
     assert isinstance(work, PrivateTraining)
-    found: Metrics = {wire.EXAMPLES: client.train.size}
-    last = {} if admitted.fresh else released(question, context).get("metrics", {})
-    wanted = [name for name in names if name in ONCE or admitted.fresh]
     noise = _signals(work)
     exact = rows.signals(
-        client, frozenset(wanted), _bounded(look, float(noise.loss_bound)), penalty=penalty,
+        client, admitted.fresh, _bounded(look, float(noise.loss_bound)), penalty=penalty,
         reduction=reduction,
     )  # fmt: skip
-    kept: Metrics = {}
+    sent: dict[bool, Metrics] = {False: {}, True: {}}  # by whether they never change
     for place, name in enumerate(names):
-        key = wire.SIGNALS[name]
-        if name not in wanted:
-            found |= {entry: value for entry, value in last.items() if entry.startswith(key)}
+        if name not in admitted.fresh:
             continue
-        once = name in ONCE
-        seed, number = (admitted.once_seed, 0) if once else (admitted.seed, question.number - 1)
+        once, key = name in ONCE, wire.SIGNALS[name]
         value = np.asarray(wire.get(exact, key), np.float32)
+        number = 0 if once else question.number - 1
         draw = jax.random.normal(
-            signal_key(key_data(seed), number, question.client, place), value.shape
+            signal_key(key_data(admitted.seed), number, question.client, place), value.shape
         )
         scale = float(noise.deviation(name, len(names)))
         if name == "loss" and reduction == "mean":
             scale /= max(client.train.size, 1)
         own = _entry(name, np.maximum(value + scale * np.asarray(draw), 0.0), value, client)
-        sent: Metrics = {}
-        wire.put(sent, key, own)
-        found |= sent
-        kept |= {} if once else sent
-    if kept:
-        _keep(question, context, kept)
-    return found
+        wire.put(sent[once], key, own)
+    _keep(question, client, context, sent)
+    return {wire.EXAMPLES: client.train.size, **admitted.kept, **sent[True], **sent[False]}
 
 
 def _bounded(look: Look, bound: float) -> Look:
@@ -294,22 +311,67 @@ def whole_counts(noised: np.ndarray, total: int) -> np.ndarray:
     return counts
 
 
-def _keep(question: Question, context: Context, metrics: Metrics) -> None:
-    value = {"method": question.algorithm.label, "round": question.number, "metrics": metrics}
+def _keep(
+    question: Question, client: ClientData, context: Context, sent: Mapping[bool, Metrics]
+) -> None:
+    """Keep new signals, by whether they never change."""
     ledger = ledger_of(context)
-    if ledger is not None:
-        ledger.keep(RELEASED, value)
-    else:
-        context.state[RELEASED] = ConfigRecord({"json": json.dumps(value)})
+    last = {
+        "method": question.algorithm.label, "round": question.number, "metrics": sent[False]
+    }  # fmt: skip
+    if ledger is None and sent[False]:
+        context.state[RELEASED] = ConfigRecord({"json": json.dumps(last)})
+    elif ledger is not None and sent[False]:
+        ledger.keep(RELEASED, last)
+    if ledger is not None and sent[True]:
+        digest = _unchanged_digest(question, client)
+        ledger.keep(NEVER_CHANGED, {"digest": digest, "metrics": sent[True]})
+
+
+# The last answer of each kind, beside the ledger.
+
+
+def request_digest(kind: str, message: Message, client: ClientData, task: str) -> str:
+    """A digest of everything that a message asks, and of what it asks about. What else an answer
+    depends on, such as the code of the task, is not part of it.
+    """
+    parts: list[Any] = [kind, task, rows_digest(client)]
+    for name, record in sorted(message.content.items()):
+        for key, value in sorted(record.items()):
+            parts += [name, key, wire.read(value) if isinstance(value, Array) else value]
+    return digest_of(*parts)
+
+
+def kept_answer(kind: str, digest: str, context: Context) -> RecordDict | None:
+    """The answer that this client gave to the same message, if it was the last of its kind."""
+    ledger = ledger_of(context)
+    found = None if ledger is None else ledger.answer(kind, digest)
+    if found is None:
+        return None
+    records: dict[str, Any] = {wire.METRICS: MetricRecord(found.header["metrics"])}
+    if "arrays" in found.header:
+        records[wire.ARRAYS] = wire.record_of(found.header["arrays"], found.leaves())
+    return RecordDict(records)
+
+
+def keep_answer(kind: str, digest: str, context: Context, content: RecordDict) -> None:
+    """Keep an answer before it is sent, so that the same message gets the same one."""
+    ledger = ledger_of(context)
+    if ledger is None:
+        return
+    entries: dict[str, Any] = {"metrics": dict(content.metric_records[wire.METRICS])}
+    arrays = content.array_records.get(wire.ARRAYS)
+    if arrays is not None:
+        entries["arrays"] = list(arrays)
+    leaves = [] if arrays is None else [wire.read(array) for array in arrays.values()]
+    ledger.keep_answer(kind, digest, leaves_of(leaves), entries)
 
 
 # Counts by group and label.
 
 
 def row_counts(algorithm: Algorithm, client: ClientData, draw: tuple[int, int]) -> np.ndarray:
-    """Counts by group and label, as they may be used and sent (`Admitted.counts`).
-    [groups, labels]
-    """
+    """Counts by group and label with the noise of a seed and a number. [groups, labels]"""
     work = algorithm.work
     assert isinstance(work, PrivateTraining)
     noised = NoisedReweigh(reweigh=Reweigh(), noise=float(_signals(work).noise))
@@ -325,6 +387,6 @@ def census(question: Question, client: ClientData, context: Context) -> Metrics:
     if ledger_of(context) is None and not work.noise_multiplier:
         return found
     admitted = admit(question, client, context)
-    cells = row_counts(question.algorithm, client, admitted.counts)
-    wire.put(found, wire.CELLS, whole_counts(cells, client.train.size))
+    assert admitted.counts is not None
+    wire.put(found, wire.CELLS, whole_counts(admitted.counts, client.train.size))
     return found
