@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from flwr.app import Context
+from flwr.app import Context, Message
 
 from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
-from evenly.flower import wire
+from evenly.flower import first_arrays, strategy, wire
 from evenly.flower.clients import ledger as ledgers
 from evenly.flower.clients import private
 from evenly.flower.clients.egress import read_egress
@@ -26,7 +26,9 @@ from evenly.models import Custom, Softmax
 from evenly.privacy.row_account import calibrated, row_epsilon, run_epsilon
 from evenly.records import replace
 from evenly.simulate import simulate
+from tests.flower.grids import NODES, OneProcess, settings
 from tests.flower.one_room import Room, config, plain_rounds
+from tests.flower.small import SEEDS, algorithm_of, small, task_of
 
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 QUIET = "noise_multiplier=0, signal_noise=0, rate=0.25, clip=0.5, measure_every=2"
@@ -360,6 +362,38 @@ def test_an_answer_that_was_counted_and_not_kept_is_counted_again(
     assert answers[0] == answers[1]
     twice = row_epsilon([(0.25, 1.0, 8), (1.0, 3.0, 2)], 1e-5)
     assert ledger_of(room, 5).epsilon() == pytest.approx(twice, abs=1e-6)
+
+
+@pytest.mark.parametrize("two_phase", [False, True], ids=["one phase", "two phases"])
+def test_a_server_that_is_started_again_gets_the_answers_that_it_lost(
+    two_phase: bool, tmp_path: Path
+) -> None:
+    """It is killed in round 2, after its clients have trained; Flower's states are lost, too."""
+    text = f"fairfed+reweigh+full+dp(unit=row, {LOUD})"
+    method, honest, rounds = algorithm_of(text), app(small(3), task_of(text)), 3
+
+    def killing(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "evaluate" and settings(message)[wire.ROUND] == 2:
+            raise KeyboardInterrupt
+        return honest(message, context)
+
+    def deployed(answer: Any) -> None:
+        grid = OneProcess(answer, NODES[:3])
+        for k, context in enumerate(grid.contexts.values()):
+            context.node_config["ledger"] = str(tmp_path / f"ledger-{k}.json")
+        server = strategy(
+            method, seeds=SEEDS, folder=tmp_path / "run", two_phase=two_phase,
+            min_available_nodes=3,
+        )  # fmt: skip
+        server.start(grid, first_arrays(method, task_of(text), SEEDS), num_rounds=rounds)
+
+    with pytest.raises(KeyboardInterrupt):
+        deployed(killing)
+    deployed(honest)
+    expected = run_epsilon(method, rounds, census=True)
+    for k in range(3):
+        spent = RowLedger(tmp_path / f"ledger-{k}.json", row_epsilon).epsilon()
+        assert spent == pytest.approx(expected, abs=1e-6)
 
 
 def test_every_draw_of_counts_is_counted(tiny: Federation, task: Softmax, room: Room) -> None:
