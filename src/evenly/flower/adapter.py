@@ -187,7 +187,7 @@ class FairStrategy(Strategy):
         self._since = 0.0
         self._served: ArrayRecord | None = None  # arrays that the last round returned
         self._everybody = False
-        self._timeout, self._rounds = TIMEOUT, 0
+        self._timeout, self._rounds, self._result = TIMEOUT, 0, Result()
         self._releases: private_rounds.ReleaseCount | None = None  # where clients are protected
 
     # Methods that Flower calls in every round.
@@ -353,13 +353,16 @@ class FairStrategy(Strategy):
                 " configure_evaluate first."
             )
         found = messages.read_evaluations(deployment.setting, request, replies)
-        self._request = None
+        self._request, metrics = None, None
+        if found.contents:
+            metrics = self.options.evaluate_metrics_aggr_fn(
+                found.contents, self.options.weighted_by_key
+            )
+            self._result.evaluate_metrics_clientapp[server_round] = metrics
+        if self._folder is not None:  # before the state, or a kill between both would lose them
+            write_metrics(self._folder, self._result)
         deployment.record_evaluation(server_round, found, seconds=time.monotonic() - self._since)
-        return (
-            self.options.evaluate_metrics_aggr_fn(found.contents, self.options.weighted_by_key)
-            if found.contents
-            else None
-        )
+        return metrics
 
     def summary(self) -> None:
         """Log the settings of the run."""
@@ -410,14 +413,9 @@ class FairStrategy(Strategy):
         """Run all rounds, like Flower's own strategies. With a folder, completed rounds are not
         repeated.
         """
-        self._timeout, self._rounds = timeout, num_rounds
-        self._deployment, self._request, self._measurement, self._served = (
-            None,
-            None,
-            None,
-            None,
-        )
-        self._everybody = False
+        self._timeout, self._rounds, self._result = timeout, num_rounds, Result()
+        self._deployment, self._request, self._measurement = None, None, None
+        self._served, self._everybody = None, False
         census = self.options.introduce or roster.reads_census(self.algorithm)
         self.algorithm = calibrated(self.algorithm, num_rounds, census=census)
         LOG.info("Starting %s:", self.algorithm.label)
@@ -425,7 +423,7 @@ class FairStrategy(Strategy):
         with lock_folder(self._folder):
             train, evaluate = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
             return self._run_all(
-                StartArguments(grid, Result(), train, evaluate, evaluate_fn), initial_arrays
+                StartArguments(grid, self._result, train, evaluate, evaluate_fn), initial_arrays
             )
 
     def _run_all(self, run: StartArguments, initial_arrays: ArrayRecord) -> Result:
@@ -437,8 +435,8 @@ class FairStrategy(Strategy):
             result.arrays = (
                 initial_arrays if deployment.done == 0 else self._last_served(deployment)
             )
-            if deployment.done == 0:
-                run.evaluate_on_server(0)
+            if deployment.done not in result.evaluate_metrics_serverapp:
+                run.evaluate_on_server(deployment.done)
             for number in range(deployment.done + 1, num_rounds + 1):
                 if self._releases is not None and self._releases.spent:
                     LOG.warning(
@@ -482,6 +480,7 @@ class FairStrategy(Strategy):
             The metrics of clients, averaged by rows. With a folder, the report is written there.
         """
         self._timeout, self._rounds, self._deployment = timeout, 0, None
+        self._result = Result()
         config = ConfigRecord()
         with lock_folder(self._folder):
             deployment = self._begin(arrays, config, grid)

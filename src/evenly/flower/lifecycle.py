@@ -254,7 +254,7 @@ class RunningDeployment:
         """Continue the work of an earlier server, if there was one, with all of its clients."""
         setting, state = opened.setting, opened.state
         saved = load(folder, self._deployment, lambda clients: _of_clients(state, clients))
-        if saved is None:
+        if saved is None or not saved.round:  # an evaluation left it: nothing was trained
             return None
         before = _saved_roll(folder, saved)
         label, rule = setting.algorithm.label, setting.algorithm.rule
