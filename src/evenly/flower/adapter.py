@@ -43,6 +43,7 @@ from evenly.flower.roster import (
     notation_of,
     with_fraction,
 )
+from evenly.flower.server_state import identity_of
 from evenly.flower.two_phase import Measurement
 from evenly.privacy.row_account import calibrated
 from evenly.records import require
@@ -218,6 +219,7 @@ class FairStrategy(Strategy):
             number=server_round,
             config=config,
             arrays=self._trained_record(setting, current),
+            personal=deployment.personal,
         )
         if self.options.two_phase is None:
             return sending(MessageType.TRAIN, setting, current, clients=connected)
@@ -339,6 +341,7 @@ class FairStrategy(Strategy):
             clients=chosen.tolist(),
             config=config,
             arrays=arrays,
+            personal=deployment.personal,
         )
         return sending(MessageType.EVALUATE, deployment.setting, deployment.state)
 
@@ -366,24 +369,16 @@ class FairStrategy(Strategy):
 
     def summary(self) -> None:
         """Log the settings of the run."""
-        options = self.options
+        options, least = self.options, self.options.min_train_nodes
         LOG.info("\t├──> Method: %s", notation_of(with_fraction(self.algorithm, options)))
         LOG.info("\t├──> Clients reply with: arrays, %s", ", ".join(self.reply_metrics))
         if options.two_phase is not None:
-            LOG.info(
-                "\t├──> In two phases: metrics to %r, then arrays multiplied by %r",
-                wire.MEASURE,
-                wire.COEFFICIENT,
-            )
-        LOG.info(
-            "\t├──> Nodes: at least %d connected, %d in a round",
-            options.min_available_nodes,
-            options.min_train_nodes,
-        )
-        LOG.info(
-            "\t└──> Evaluated by a share of %.2f of the connected clients",
-            options.fraction_evaluate,
-        )
+            words = "\t├──> In two phases: metrics to %r, then arrays multiplied by %r"
+            LOG.info(words, wire.MEASURE, wire.COEFFICIENT)
+        words = "\t├──> Nodes: at least %d connected, %d in a round"
+        LOG.info(words, options.min_available_nodes, least)
+        words = "\t└──> Evaluated by a share of %.2f of the connected clients"
+        LOG.info(words, options.fraction_evaluate)
 
     @property
     def reply_metrics(self) -> list[str]:
@@ -518,8 +513,9 @@ class FairStrategy(Strategy):
         if self._task is not None:
             wire.require_task(arrays, self.algorithm, self._task, self.options.seeds)
         made = open_deployment(
-            self.algorithm, self.options, arrays, config=config, grid=grid, timeout=self._timeout
-        )
+            self.algorithm, self.options, arrays, config=config, grid=grid, timeout=self._timeout,
+            identity=identity_of(self._folder),
+        )  # fmt: skip
         self._deployment = deployment = RunningDeployment(made, self._folder, rounds=self._rounds)
         self._use_clients(deployment)
         self._releases = private_rounds.open_release_count(

@@ -10,22 +10,20 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 from flwr.app import ArrayRecord
 
-from evenly.archives import Archive, DamagedError, read_archive, write_archive
+from evenly.archives import DamagedError
 from evenly.data.encoding import Encoder
 from evenly.flower import wire
+from evenly.flower.array_files import read_arrays, write_arrays
 from evenly.models import TASKS
 from evenly.models.task import skeleton
 from evenly.parts.ranking import Supernetwork
 from evenly.saved_models import Model, save
 from evenly.types import Algorithm, Seeds, Task
-from evenly.validation import check_kinds
 
 LOG = logging.getLogger("flwr")
 MODELS, ARRAYS, MODEL = "models", "arrays.npz", "model.npz"
-FORMAT = 1
 
 
 class ModelContext(NamedTuple):
@@ -44,10 +42,8 @@ def write_final(folder: Path, arrays: ArrayRecord, of: ModelContext) -> list[Pat
     `model.npz` is left out for models of the user's own, for methods with several models, and for
     models of images and text, whose shape of one example the server does not know.
     """
-    names, leaves = list(arrays), [wire.read(array) for array in arrays.values()]
-    stored = {f"array {i}": leaf for i, leaf in enumerate(leaves)}
-    entries = {"names": names, "method": of.algorithm.label or ""}
-    paths = [write_archive(folder / MODELS / ARRAYS, stored, entries, format=FORMAT)]
+    entries = {"method": of.algorithm.label or ""}
+    paths = [write_arrays(folder / MODELS / ARRAYS, arrays, entries)]
     model = _model(arrays, of)
     if model is not None:
         save(model, folder / MODELS / MODEL)
@@ -102,13 +98,6 @@ def final_arrays(folder: str | Path) -> ArrayRecord:
             " folder of a finished deployment."
         )
     try:
-        return read_archive(path, _arrays, newest=FORMAT)
+        return read_arrays(path, {})[0]
     except DamagedError as error:
         raise ValueError(f"{str(path)!r} is damaged ({error}). Train again.") from None
-
-
-def _arrays(archive: Archive) -> ArrayRecord:
-    check_kinds(archive.header, {"names": list[str]})
-    names = archive.header["names"]
-    leaves = [np.asarray(archive.arrays[f"array {i}"]) for i in range(len(names))]
-    return wire.record_of(names, leaves)

@@ -31,6 +31,7 @@ from evenly.flower.joining import Asking, Enrolment
 from evenly.flower.messages import (
     DeploymentState,
     EvaluationReplies,
+    PersonalModels,
     RoundRequest,
     TrainingReplies,
     metrics_bytes,
@@ -71,6 +72,7 @@ class NewDeployment(NamedTuple):
     state: DeploymentState
     left_out: list[Exclusion]
     flagged: list[Flag]
+    identity: str = ""  # under which clients keep models of their own
 
 
 def open_deployment(
@@ -81,6 +83,7 @@ def open_deployment(
     config: ConfigRecord,
     grid: Grid,
     timeout: float,
+    identity: str = "",
 ) -> NewDeployment:
     """Wait for enough clients, take the census where the method needs one, and prepare the first
     models.
@@ -91,9 +94,10 @@ def open_deployment(
     if options.introduce or reads_census(algorithm) or private_rounds.is_private(algorithm):
         # Clients with a personal model start it from the initial model, even if they are drawn
         # late. Without a census they start it from the first model that they receive.
-        personal = jax.tree.leaves(algorithm.work.remember(np.zeros(())))
+        personal = identity and messages.keeps_models(algorithm)
         records = {options.arrayrecord_key: arrays} if personal else {}
-        questions = joining.census_questions(options, nodes, config, records, algorithm=algorithm)
+        told = ConfigRecord({**config, wire.DEPLOYMENT: identity}) if personal else config
+        questions = joining.census_questions(options, nodes, told, records, algorithm=algorithm)
         roll, left_out = _read_census(
             algorithm, options, nodes, replies_to(grid, questions, timeout), grid=grid
         )
@@ -104,8 +108,9 @@ def open_deployment(
         options.caps.require_feasible(algorithm.select.slots(census))
     form, state = _first_state(algorithm, roll, arrays, census, options.seeds)
     return NewDeployment(
-        DeploymentSetting(algorithm, options, roll, form, census), state, left_out, flagged
-    )
+        DeploymentSetting(algorithm, options, roll, form, census), state, left_out, flagged,
+        identity,
+    )  # fmt: skip
 
 
 def _first_state(
@@ -231,7 +236,7 @@ class RunningDeployment:
         self.done, self.setting, self.state = 0, setting, opened.state
         self._refused = {one.node for one in opened.left_out}  # nodes that are no clients
         self._met = set(opened.setting.roll.nodes)  # nodes that were connected in this run
-        self._deployment = _deployment(setting)
+        self._deployment = _deployment(setting, opened.identity)
         resumed = None
         if folder is not None:
             claim(folder, self._deployment)
@@ -245,6 +250,7 @@ class RunningDeployment:
             done=self.done,
             options=told,
         )
+        self._trained = self.recorder.last_training()
         if resumed is None:
             self.recorder.record_census(opened.left_out, opened.flagged)
         else:
@@ -259,6 +265,7 @@ class RunningDeployment:
         before = _saved_roll(folder, saved)
         label, rule = setting.algorithm.label, setting.algorithm.rule
         keeps = bool(jax.tree.leaves(state.state.memory.value)) or rule.groups is not None
+        keeps = keeps or messages.keeps_models(setting.algorithm)
         groups = joining.known_groups(rule)
         admission = joining.come_back(before, setting.roll, label=label, keeps=keeps, groups=groups)
         joined = joining.with_roll(setting, DeploymentState(*saved.state), admission.roll)
@@ -291,6 +298,13 @@ class RunningDeployment:
             number, facts_of(joined.setting.roll), joined.left_out, joined.flagged
         )
 
+    @property
+    def personal(self) -> PersonalModels | None:
+        """What clients are told of the models that they keep; None where they keep none."""
+        if not messages.keeps_models(self.setting.algorithm):
+            return None
+        return PersonalModels(self._deployment.identity, self._trained)
+
     def record_start(self, current: DeploymentState, left_out: Sequence[Exclusion]) -> None:
         """What was settled before the first round."""
         self.state = current
@@ -309,6 +323,7 @@ class RunningDeployment:
         """A round of training is over."""
         rule, gate = self.setting.algorithm.rule, self.state.state.gate
         self.done, self.state = asked.number, current
+        self._trained |= dict.fromkeys(came.replies, asked.number)
         reports = (
             {k: float(v) for k, v in rule.report(current.state.public).items()}
             if isinstance(rule, ReportingRule)
@@ -386,7 +401,7 @@ def options_record(options: Options, since: int) -> ServerOptions:
     )
 
 
-def _deployment(setting: DeploymentSetting) -> Deployment:
+def _deployment(setting: DeploymentSetting, identity: str) -> Deployment:
     algorithm, options = setting.algorithm, setting.options
     arrays = list(zip(*setting.form.layout, strict=True))
     return deployment_of(
@@ -395,6 +410,7 @@ def _deployment(setting: DeploymentSetting) -> Deployment:
         arrays,
         notation=notation_of(with_fraction(algorithm, options)),
         caps=options.caps,
+        identity=identity,
     )
 
 

@@ -13,7 +13,7 @@ from evenly.algorithms import algorithm
 from evenly.data.sensitive import MOST_CLASSES
 from evenly.data.splits import SPLITS
 from evenly.flower import wire
-from evenly.flower.clients import guard, private, rows
+from evenly.flower.clients import guard, memory, private, rows
 from evenly.flower.clients.ledger import ToldError
 from evenly.flower.clients.rows import (
     ClientData,
@@ -47,6 +47,13 @@ class RoundConfig(NamedTuple):
     coefficient: np.ndarray | None
     # seed and number of the noise in a client's counts, where its rows are private
     counts: tuple[int, int] = (0, 0)
+    # of the model that a client keeps: the deployment, and after which round it is
+    deployment: str = ""
+    trained: int | None = None
+
+    @property
+    def moment(self) -> memory.Moment:
+        return memory.Moment(self.deployment, self.server_round, self.trained, self.client)
 
 
 def read_config(config: Mapping[str, Any]) -> RoundConfig:
@@ -65,6 +72,8 @@ def read_config(config: Mapping[str, Any]) -> RoundConfig:
         group=int(config[wire.GROUP]) if wire.GROUP in config else None,
         row_weights=wire.get(config, wire.ROW_WEIGHTS),
         coefficient=wire.get(config, wire.COEFFICIENT),
+        deployment=str(config.get(wire.DEPLOYMENT, "")),
+        trained=int(config[wire.TRAINED]) if wire.TRAINED in config else None,
     )
 
 
@@ -165,10 +174,9 @@ def _square_norm(vector: Tree) -> float:
 # trains it is the engine's.
 #
 # Models are trees of arrays. What a method lets a client keep, such as Ditto's personal model,
-# stays in the node's own state and never leaves it.
+# never leaves the node.
 
 LEAST_SCORES = 5  # people in a cell of scores, also where the site has no policy
-MEMORY, FIRST = "evenly-memory", "evenly-first"  # in the node's own state
 
 
 class Engine(Protocol):
@@ -238,11 +246,7 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
 
     @ready.query("census")
     def census(message: Message, context: Context) -> Message:
-        client = own(context)
-        # methods whose clients keep a model of their own introduce the first one here
-        if wire.ARRAYS in message.content:
-            context.state[FIRST] = message.content[wire.ARRAYS]
-        return Message(_census(message, client, context), reply_to=message)
+        return Message(_census(message, own(context), context), reply_to=message)
 
     @ready.query("measure")
     def measure(message: Message, context: Context) -> Message:
@@ -306,11 +310,10 @@ def _train(engine: Engine, message: Message, context: Context, request: ClientRe
     coefficient times update.
     """
     _inspect_training(engine, request)
-    vector, memory = engine.train(
+    vector, own = engine.train(
         request.config, request.client, request.model, _memory(request, context)
     )
-    if jax.tree.leaves(memory):
-        context.state[MEMORY] = wire.to_arrays(memory)
+    memory.keep(context, request.config.moment, own)
     if request.config.coefficient is None:
         return _reply(
             message,
@@ -376,7 +379,11 @@ def census_reply(client: ClientData, metrics: Metrics | None = None) -> RecordDi
 
 def _census(message: Message, client: ClientData, context: Context) -> RecordDict:
     """Reply to the census, with noised counts where the rows of the client are private."""
-    config = message.content.get(wire.CONFIG, {})
+    config, first = message.content.get(wire.CONFIG, {}), message.content.get(wire.ARRAYS)
+    # methods whose clients keep a model of their own introduce the first one here
+    if isinstance(first, ArrayRecord):
+        deployment = str(config.get(wire.DEPLOYMENT, ""))
+        memory.introduce(context, memory.Moment(deployment, 0, None, -1), first)
     method = _algorithm(str(config[wire.METHOD])) if wire.METHOD in config else None
     private.refuse_others(method, context)
     if method is None or not private.protects(method):
@@ -495,17 +502,11 @@ def _choice(request: ClientRequest) -> Metrics:
 
 
 def _memory(request: ClientRequest, context: Context) -> Tree:
-    """The client's memory; before it trained, the work's memory of the initial model or of the
-    first model it receives.
+    """What the method lets the client keep; before it trained, the work's memory of the initial
+    model or of the first model it receives.
     """
     first = request.config.algorithm.work.remember(request.model)
-    if not jax.tree.leaves(first):
-        return first
-    if MEMORY not in context.state:
-        context.state[MEMORY] = context.state.get(FIRST, wire.to_arrays(first))
-    kept = context.state[MEMORY]
-    assert isinstance(kept, ArrayRecord)
-    return wire.from_arrays(kept, first)
+    return memory.recall(context, request.config.moment, first)
 
 
 def _trained_record(request: ClientRequest, vector: Tree) -> ArrayRecord:
