@@ -7,10 +7,9 @@ model. It contains no code for particular methods: the parts of an algorithm dec
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -23,9 +22,17 @@ from evenly.flower import two_phase as two_phases
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.caps import Caps
 from evenly.flower.checks import replies_to
-from evenly.flower.final_model import ModelContext, write_final
+from evenly.flower.final_model import (
+    ModelContext,
+    finished_model,
+    groups_of,
+    questions,
+    write_final,
+)
 from evenly.flower.lifecycle import (
+    Evaluate,
     RunningDeployment,
+    StartArguments,
     cluster_clients,
     lock_folder,
     open_deployment,
@@ -52,8 +59,6 @@ from evenly.types import Algorithm, Rule, Seeds, Task
 
 LOG = logging.getLogger("flwr")  # the logger of Flower, so that all lines of a run are in one log
 TIMEOUT = 3600.0
-
-Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 def strategy(
@@ -146,25 +151,6 @@ def strategy(
     path = None if folder is None else Path(folder)
     private_rounds.refuse_unbounded(made, options, path)
     return FairStrategy(made, options, folder=path, task=task, encoder=encoder)
-
-
-class StartArguments(NamedTuple):
-    """Arguments of `start` that every round needs."""
-
-    grid: Grid
-    result: Result
-    train: ConfigRecord
-    evaluate: ConfigRecord
-    evaluate_fn: Evaluate | None
-
-    def evaluate_on_server(self, number: int) -> None:
-        """Evaluate the model on the server, if the user gave a function for it, and keep the
-        metrics.
-        """
-        metrics = None if self.evaluate_fn is None else self.evaluate_fn(number, self.result.arrays)
-        if metrics is not None:
-            LOG.info("\t└──> On the server: %s", dict(metrics))
-            self.result.evaluate_metrics_serverapp[number] = metrics
 
 
 class FairStrategy(Strategy):
@@ -327,23 +313,29 @@ class FairStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages to the clients that evaluate the served model."""
-        self._since = time.monotonic()
-        deployment, options = self._running(), self.options
-        present = sorted(self._connected(grid)) if options.fraction_evaluate > 0 else []
-        count = max(int(len(present) * options.fraction_evaluate), options.min_evaluate_nodes)
-        chosen = np.array(present, np.int32)
-        if present:
-            chosen = evaluating_clients(options.seeds.cohort, server_round, chosen, count)
-        self._request = RoundRequest(server_round, chosen, tuple(chosen.tolist()), phase="evaluate")
-        sending = partial(
-            messages.to_clients,
+        deployment = self._running()
+        return messages.to_clients(
+            MessageType.EVALUATE,
+            deployment.setting,
+            deployment.state,
             number=server_round,
-            clients=chosen.tolist(),
+            clients=self._evaluators(server_round, grid),
             config=config,
             arrays=arrays,
             personal=deployment.personal,
         )
-        return sending(MessageType.EVALUATE, deployment.setting, deployment.state)
+
+    def _evaluators(self, number: int, grid: Grid) -> tuple[int, ...]:
+        """Draw the clients that evaluate, and expect their replies."""
+        self._since, options = time.monotonic(), self.options
+        present = sorted(self._connected(grid)) if options.fraction_evaluate > 0 else []
+        count = max(int(len(present) * options.fraction_evaluate), options.min_evaluate_nodes)
+        chosen = np.array(present, np.int32)
+        if present:
+            chosen = evaluating_clients(options.seeds.cohort, number, chosen, count)
+        connected = tuple(chosen.tolist())
+        self._request = RoundRequest(number, chosen, connected, phase="evaluate")
+        return connected
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -457,33 +449,41 @@ class FairStrategy(Strategy):
     def _write_model(
         self, folder: Path, deployment: RunningDeployment, arrays: ArrayRecord
     ) -> None:
-        labels, seeds = deployment.setting.roll.labels, self.options.seeds
-        context = ModelContext(self.algorithm, seeds, self._task, self._encoder, labels)
+        roll, seeds = deployment.setting.roll, self.options.seeds
+        groups = groups_of(roll, deployment.state.state.choice)
+        context = ModelContext(
+            self.algorithm, seeds, self._task, self._encoder, roll.labels, groups
+        )
         write_final(folder, arrays, context)
 
     def evaluate(
-        self, grid: Grid, arrays: ArrayRecord, *, timeout: float = TIMEOUT
+        self, grid: Grid, arrays: ArrayRecord | str | Path, *, timeout: float = TIMEOUT
     ) -> MetricRecord | None:
         """Let clients evaluate a model without training it, and record that as round 0.
 
         Args:
             grid: Flower's grid.
-            arrays: The model, for example of :func:`evenly.flower.final_arrays`.
+            arrays: The model, or the folder of the finished deployment that trained it. Methods
+                whose clients keep a model of their own need the folder.
             timeout: Seconds to wait for answers.
 
         Returns:
             The metrics of clients, averaged by rows. With a folder, the report is written there.
         """
         self._timeout, self._rounds, self._deployment = timeout, 0, None
-        self._result = Result()
-        config = ConfigRecord()
+        self._result, model = Result(), finished_model(arrays, self.algorithm)
         with lock_folder(self._folder):
-            deployment = self._begin(arrays, config, grid)
+            first = model.first(self.algorithm)
+            deployment = self._begin(first, ConfigRecord(), grid, trains=False)
             require(
                 deployment.done == 0,
                 f"{self._folder} holds rounds of training already. Choose another folder.",
             )
-            asked = self.configure_evaluate(0, arrays, config, grid)
+            asked = questions(
+                MessageType.EVALUATE, model, self.algorithm, deployment.setting.roll,
+                seeds=self.options.seeds, clients=self._evaluators(0, grid),
+                keys=(self.options.arrayrecord_key, self.options.configrecord_key),
+            )  # fmt: skip
             metrics = self.aggregate_evaluate(0, replies_to(grid, asked, timeout))
             deployment.recorder.end()
         return metrics
@@ -506,7 +506,9 @@ class FairStrategy(Strategy):
         if self._folder is not None:
             write_metrics(self._folder, result)
 
-    def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> RunningDeployment:
+    def _begin(
+        self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, *, trains: bool = True
+    ) -> RunningDeployment:
         if self._deployment is not None:
             return self._deployment
         roster.refuse_without_noise(self.algorithm)
@@ -514,14 +516,14 @@ class FairStrategy(Strategy):
             wire.require_task(arrays, self.algorithm, self._task, self.options.seeds)
         made = open_deployment(
             self.algorithm, self.options, arrays, config=config, grid=grid, timeout=self._timeout,
-            identity=identity_of(self._folder),
+            identity=identity_of(self._folder) if trains else "",
         )  # fmt: skip
         self._deployment = deployment = RunningDeployment(made, self._folder, rounds=self._rounds)
         self._use_clients(deployment)
         self._releases = private_rounds.open_release_count(
             deployment.setting, self._folder, self._rounds, done=deployment.done
         )
-        if deployment.done == 0:
+        if deployment.done == 0 and trains:
             deployment.record_start(
                 *cluster_clients(deployment.setting, deployment.state, config, grid, self._timeout)
             )

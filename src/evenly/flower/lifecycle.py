@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
 
 from evenly.data.federation import Census
 from evenly.experiment.deployment import (
@@ -63,6 +64,28 @@ from evenly.types import Algorithm, ReportingRule, Seeds
 
 LOG = logging.getLogger("flwr")
 RECONNECT_SECONDS = 3.0  # between two checks of the connected nodes
+
+
+Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
+
+
+class StartArguments(NamedTuple):
+    """Arguments of `start` that every round needs."""
+
+    grid: Grid
+    result: Result
+    train: ConfigRecord
+    evaluate: ConfigRecord
+    evaluate_fn: Evaluate | None
+
+    def evaluate_on_server(self, number: int) -> None:
+        """Evaluate the model on the server, if the user gave a function for it, and keep the
+        metrics.
+        """
+        metrics = None if self.evaluate_fn is None else self.evaluate_fn(number, self.result.arrays)
+        if metrics is not None:
+            LOG.info("\t└──> On the server: %s", dict(metrics))
+            self.result.evaluate_metrics_serverapp[number] = metrics
 
 
 class NewDeployment(NamedTuple):

@@ -22,9 +22,15 @@ from evenly.data.sensitive import Attribute
 from evenly.experiment.deployment import Exclusion
 from evenly.flower import messages, wire
 from evenly.flower.checks import SIGNALS, ReplyError, ReplySpec, read_or_exclude, replies_to
-from evenly.flower.final_model import final_arrays
+from evenly.flower.final_model import (
+    FinishedModel,
+    final_arrays,
+    finished_model,
+    plan_of,
+    questions,
+)
 from evenly.flower.replies import COMMON, CensusReply, content_of, no_answer, read_censuses
-from evenly.flower.roster import Roll, algorithm_of, notation_of, roll_of, wait_for_nodes
+from evenly.flower.roster import Roll, algorithm_of, roll_of, wait_for_nodes
 from evenly.metrics.score_cells import (
     BINS,
     CellCounts,
@@ -32,7 +38,7 @@ from evenly.metrics.score_cells import (
     refuse_wrong_cells,
 )
 from evenly.records import require
-from evenly.types import Seeds
+from evenly.types import Algorithm, Seeds
 
 LOG = logging.getLogger("flwr")
 TIMEOUT = 3600.0
@@ -48,9 +54,9 @@ class SiteAnswers(NamedTuple):
 
 def audit(
     grid: Grid,
-    arrays: ArrayRecord | None = None,
+    arrays: ArrayRecord | str | Path | None = None,
     *,
-    method: str = "fedavg",
+    method: str | None = None,
     seeds: Seeds | None = None,
     favourable: Any = None,
     unprivileged: Any = None,
@@ -64,11 +70,14 @@ def audit(
 
     Args:
         grid: Flower's grid, in a ServerApp.
-        arrays: The model. Without it, sites answer about predictions that they have already.
-        method: The method that the model was trained with. Sites with a policy answer only for
-            methods that it allows, and methods with personal models audit those. Sites with a
+        arrays: The model, or the folder of the finished deployment that trained it. Without either,
+            sites answer about predictions that they have already.
+        method: The method that the model was trained with; by default that of the folder, or
+            fedavg. Sites with a policy answer only for methods that it allows. Methods whose
+            clients keep a model of their own audit that one and need the folder. Sites with a
             ledger do not take part.
-        seeds: Seeds of the run that trained the model. Only methods that rank edges need them.
+        seeds: Seeds of the run that trained the model; by default those of the folder. Only methods
+            that rank edges need them.
         favourable: The label that people want to get; by default the one that sites name.
         unprivileged: Value to compare with all others, as for :func:`evenly.audit`.
         min_cell: Hide figures that rest on fewer people than this.
@@ -88,12 +97,13 @@ def audit(
         >>> from evenly.flower import audit
         >>> @app.main()  # doctest: +SKIP
         ... def main(grid, context):
-        ...     audit(grid, final_arrays("results")).write("audit")
+        ...     audit(grid, "results").write("audit")
     """
+    algorithm, seeds, model = _model(arrays, method, seeds)
     nodes = wait_for_nodes(grid, min_available_nodes)
     roll, introductions, silent = _introduced(grid, nodes, timeout)
     labels, attributes = _common(introductions, roll)
-    asked = _questions(roll, arrays, method, seeds or Seeds())
+    asked = questions(wire.AUDIT, model, algorithm, roll, seeds=seeds)
     answers = _read(roll, labels, replies_to(grid, asked, timeout))
     left_out = [*silent, *answers.left_out]
     for words in left_out:
@@ -137,7 +147,7 @@ def run_audit(grid: Grid, config: Mapping[str, Any], *, name: str = "federation"
     sides = [part for part in str(config.get("unprivileged", "")).split(";") if part]
     found = audit(
         grid,
-        final_arrays(given["model"]) if given["model"] else None,
+        given["model"] or None,
         method=str(config["method"]),
         seeds=Seeds.all(int(config["seed"])),
         favourable=given["favourable"] or None,
@@ -148,6 +158,19 @@ def run_audit(grid: Grid, config: Mapping[str, Any], *, name: str = "federation"
     )
     found = found._replace(required=required)
     return found.write(str(config["folder"]))
+
+
+def _model(
+    arrays: ArrayRecord | str | Path | None, method: str | None, seeds: Seeds | None
+) -> tuple[Algorithm, Seeds, FinishedModel | None]:
+    """The method, the seeds and the model of an audit; no model for predictions that sites have."""
+    if isinstance(arrays, str | Path):
+        final_arrays(arrays)  # raises if the folder holds no model
+        plan = plan_of(arrays)
+        method, seeds = method or plan.notation, seeds or Seeds(**plan.seeds)
+    algorithm = algorithm_of(method or "fedavg")
+    model = None if arrays is None else finished_model(arrays, algorithm)
+    return algorithm, seeds or Seeds(), model
 
 
 def _introduced(
@@ -189,22 +212,6 @@ def _common(told: Sequence[CensusReply], roll: Roll) -> tuple[tuple[str, ...], l
 
 def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _questions(
-    roll: Roll, arrays: ArrayRecord | None, method: str, seeds: Seeds
-) -> Iterable[Message]:
-    common = {
-        wire.ROUND: 0,
-        wire.METHOD: notation_of(algorithm_of(method)),
-        wire.BATCH_SEED: seeds.batches,
-        wire.MODEL_SEED: seeds.model,
-    }
-    records = {} if arrays is None else {wire.ARRAYS: arrays}
-    return [
-        messages.message(wire.AUDIT, node, records, ConfigRecord({**common, wire.CLIENT: k}))
-        for k, node in enumerate(roll.nodes)
-    ]
 
 
 def _read(roll: Roll, labels: Sequence[str], replies: Iterable[Message]) -> SiteAnswers:

@@ -28,6 +28,7 @@ from evenly.flower.clients.rows import (
 )
 from evenly.parts.row_privacy import NoisedReweigh
 from evenly.records import require
+from evenly.simulate.choosing import BEFORE_TRAINING
 from evenly.types import Algorithm, Tree
 
 # What a server tells a client in a round, read from the message's config.
@@ -472,6 +473,11 @@ def _models(arrays: ArrayRecord, form: Tree) -> list[Tree]:
 def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
     """Number of the model with the lowest loss on the training rows; the first of equals."""
     rule = now.algorithm.rule
+    require(
+        rule.inference not in BEFORE_TRAINING,
+        f"{now.algorithm.label}: the server assigns each client to one of the models, and the"
+        f" request does not say ({wire.GROUP!r}) which model is this client's.",
+    )
     if rule.inference != "lowest-loss":
         return engine.most_certain_model(now, models, client)
     seen = [_inspected(engine.look(now, model))(client.train).losses for model in models]
