@@ -172,6 +172,7 @@ def test_each_supernode_is_told_its_client(folder: Path):
         "client": "north",
         "table": str(folder / "table.csv"),
         "policy": str(folder / "ward" / "sites" / "client-1-north" / "policy.toml"),
+        "memory": str(folder / "ward" / "sites" / "client-1-north" / "memory"),
     }
     assert len(read_app(Path("ward"), clients=2).nodes) == 2
     assert "clients must be at most" in evenly("up", "ward", "--clients", "4", code=2)

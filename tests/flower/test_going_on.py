@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Context, Message
+from flwr.app import ArrayRecord, Context, Message, MetricRecord
 from flwr.serverapp.strategy import Result
 
 from evenly.experiment.deployment import read_exclusions
 from evenly.experiment.folder import folder_lock
 from evenly.experiment.reopen import open_results
-from evenly.flower import Caps, first_arrays, server_state, strategy, wire
+from evenly.flower import Caps, first_arrays, lifecycle, server_state, strategy, wire
 from evenly.flower.adapter import FairStrategy
 from evenly.flower.clients.jax import app
 from evenly.records import replace
@@ -94,6 +94,64 @@ def test_a_killed_server_goes_on_to_the_same_bits(text: str, tmp_path: Path):
         np.testing.assert_array_equal(getattr(trace, name), getattr(expected, name), err_msg=name)
     read = open_results(tmp_path / "run").runs[0].trace
     np.testing.assert_array_equal(read.tables, expected.tables)
+
+
+class KilledError(BaseException):
+    """Ends a server wherever it is."""
+
+
+@pytest.mark.parametrize("place", ["evaluate_fn", "before the state", "after the state"])
+@pytest.mark.parametrize("error", [KilledError, RuntimeError])
+def test_metrics_of_the_round_that_was_interrupted_are_kept(
+    place: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A kill while the server evaluates, or just before or after the state is written, loses no
+    metric and trains no round twice that was stored.
+    """
+    text, rounds, interrupted = "fedavg", [], 2
+
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
+        rounds.append(number)
+        if place == "evaluate_fn" and rounds.count(interrupted) == 1 and number == interrupted:
+            raise error("killed")
+        return MetricRecord({"sum": float(sum(np.sum(wire.read(a)) for a in arrays.values()))})
+
+    def killed(*given: Any, round: int, **more: Any) -> None:
+        if place == "after the state" or round != interrupted:
+            server_state.save(*given, round=round, **more)
+        if round == interrupted:
+            raise error("killed")
+
+    def run(folder: Path) -> Result:
+        first = first_arrays(algorithm_of(text), task_of(text), SEEDS)
+        return made(text, folder).start(
+            grid_of(honest(text)), first, num_rounds=ROUNDS, evaluate_fn=evaluate
+        )
+
+    if place != "evaluate_fn":
+        monkeypatch.setattr(lifecycle, "save", killed)
+    with pytest.raises(error):
+        run(tmp_path / "run")
+    monkeypatch.undo()
+    stored = interrupted - (place == "before the state")
+    assert server_state.rounds_done(tmp_path / "run") == stored
+    found = run(tmp_path / "run")
+    rounds.append(interrupted)  # so that it is not interrupted
+    whole = run(tmp_path / "undisturbed")
+    for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp"):
+        assert getattr(found, kind) == getattr(whole, kind)
+        assert list(getattr(found, kind)) == list(range(1, ROUNDS + 1))
+    assert found.evaluate_metrics_serverapp == whole.evaluate_metrics_serverapp
+    assert list(found.evaluate_metrics_serverapp) == list(range(ROUNDS + 1))
+
+
+def test_training_in_the_folder_of_an_evaluation_starts_from_the_given_model(tmp_path: Path):
+    text, folder = "fedavg", tmp_path / "run"
+    whole, expected = start(made(text, None), grid_of(honest(text)), text)
+    made(text, folder).evaluate(grid_of(honest(text)), whole.arrays)
+    result, trace = start(made(text, folder), grid_of(honest(text)), text)
+    same_bits(result.arrays, whole.arrays)
+    np.testing.assert_array_equal(trace.tables, expected.tables)
 
 
 def dying(answer: Answer, kind: str, lost: int) -> Answer:

@@ -44,8 +44,11 @@ def test_an_app_of_one_round_is_written_and_listed(tmp_path: Path):
     assert read_policy(policy).any_model, "the model has ten classes"
     assert "the server can read single rows" in policy.read_text()
     assert read_app(folder, 1).nodes == {
-        "client-0": {"partition-id": 0, "num-partitions": 1, "policy": str(policy.resolve())}
-    }
+        "client-0": {
+            "partition-id": 0, "num-partitions": 1, "policy": str(policy.resolve()),
+            "memory": str(policy.resolve().parent / "memory"),
+        }
+    }  # fmt: skip
     with pytest.raises(ValueError, match=r"There is no policy .*client-3"):
         read_app(folder, 4)
 

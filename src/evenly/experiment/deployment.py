@@ -82,6 +82,7 @@ class Deployment:
     needs: tuple[str, ...] = ()  # what clients reveal
     # the method with every setting that matters, also of one that was given as an object
     notation: str = ""
+    identity: str = ""  # drawn once: clients keep models of their own under it
 
     def to_json(self) -> str:
         return json.dumps(
@@ -103,9 +104,8 @@ class Deployment:
             ) from None
 
     def fingerprint(self) -> str:
-        return hashlib.sha256(dataclasses.replace(self, name="").to_json().encode()).hexdigest()[
-            :16
-        ]
+        settings = dataclasses.replace(self, name="", identity="")
+        return hashlib.sha256(settings.to_json().encode()).hexdigest()[:16]
 
 
 class DeploymentFacts(NamedTuple):

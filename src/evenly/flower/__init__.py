@@ -14,7 +14,7 @@ Modules of the server, in the order in which a round passes through them:
 - `aggregation`, `two_phase`: the round, with the functions of `evenly.round`. `private_rounds`:
   noise for rounds that protect clients, and the count of what was released.
 - `recorder`, `server_state`: the files of a deployment, and its checkpoint. `final_model`: the
-  model at the end.
+  model at the end. `array_files`: the arrays of one model in a file.
 
 `clients` has the ready clients (`clients.rows` computes the numbers that they send), `app` writes
 apps from `templates`, and `deploy` runs a whole federation on one machine. `site_audit` audits a

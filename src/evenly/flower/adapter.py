@@ -7,10 +7,9 @@ model. It contains no code for particular methods: the parts of an algorithm dec
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -23,9 +22,17 @@ from evenly.flower import two_phase as two_phases
 from evenly.flower.aggregation import RoundResult
 from evenly.flower.caps import Caps
 from evenly.flower.checks import replies_to
-from evenly.flower.final_model import ModelContext, write_final
+from evenly.flower.final_model import (
+    ModelContext,
+    finished_model,
+    groups_of,
+    questions,
+    write_final,
+)
 from evenly.flower.lifecycle import (
+    Evaluate,
     RunningDeployment,
+    StartArguments,
     cluster_clients,
     lock_folder,
     open_deployment,
@@ -43,6 +50,7 @@ from evenly.flower.roster import (
     notation_of,
     with_fraction,
 )
+from evenly.flower.server_state import identity_of
 from evenly.flower.two_phase import Measurement
 from evenly.privacy.row_account import calibrated, reads_census
 from evenly.records import require
@@ -51,8 +59,6 @@ from evenly.types import Algorithm, Rule, Seeds, Task
 
 LOG = logging.getLogger("flwr")  # the logger of Flower, so that all lines of a run are in one log
 TIMEOUT = 3600.0
-
-Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 def strategy(
@@ -147,25 +153,6 @@ def strategy(
     return FairStrategy(made, options, folder=path, task=task, encoder=encoder)
 
 
-class StartArguments(NamedTuple):
-    """Arguments of `start` that every round needs."""
-
-    grid: Grid
-    result: Result
-    train: ConfigRecord
-    evaluate: ConfigRecord
-    evaluate_fn: Evaluate | None
-
-    def evaluate_on_server(self, number: int) -> None:
-        """Evaluate the model on the server, if the user gave a function for it, and keep the
-        metrics.
-        """
-        metrics = None if self.evaluate_fn is None else self.evaluate_fn(number, self.result.arrays)
-        if metrics is not None:
-            LOG.info("\t└──> On the server: %s", dict(metrics))
-            self.result.evaluate_metrics_serverapp[number] = metrics
-
-
 class FairStrategy(Strategy):
     """Strategy that `strategy` returns. It implements Flower's `Strategy`."""
 
@@ -187,7 +174,7 @@ class FairStrategy(Strategy):
         self._since = 0.0
         self._served: ArrayRecord | None = None  # arrays that the last round returned
         self._everybody = False
-        self._timeout, self._rounds = TIMEOUT, 0
+        self._timeout, self._rounds, self._result = TIMEOUT, 0, Result()
         self._releases: private_rounds.ReleaseCount | None = None  # where clients are protected
 
     # Methods that Flower calls in every round.
@@ -218,6 +205,7 @@ class FairStrategy(Strategy):
             number=server_round,
             config=config,
             arrays=self._trained_record(setting, current),
+            personal=deployment.personal,
         )
         if self.options.two_phase is None:
             return sending(MessageType.TRAIN, setting, current, clients=connected)
@@ -325,22 +313,29 @@ class FairStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages to the clients that evaluate the served model."""
-        self._since = time.monotonic()
-        deployment, options = self._running(), self.options
+        deployment = self._running()
+        return messages.to_clients(
+            MessageType.EVALUATE,
+            deployment.setting,
+            deployment.state,
+            number=server_round,
+            clients=self._evaluators(server_round, grid),
+            config=config,
+            arrays=arrays,
+            personal=deployment.personal,
+        )
+
+    def _evaluators(self, number: int, grid: Grid) -> tuple[int, ...]:
+        """Draw the clients that evaluate, and expect their replies."""
+        self._since, options = time.monotonic(), self.options
         present = sorted(self._connected(grid)) if options.fraction_evaluate > 0 else []
         count = max(int(len(present) * options.fraction_evaluate), options.min_evaluate_nodes)
         chosen = np.array(present, np.int32)
         if present:
-            chosen = evaluating_clients(options.seeds.cohort, server_round, chosen, count)
-        self._request = RoundRequest(server_round, chosen, tuple(chosen.tolist()), phase="evaluate")
-        sending = partial(
-            messages.to_clients,
-            number=server_round,
-            clients=chosen.tolist(),
-            config=config,
-            arrays=arrays,
-        )
-        return sending(MessageType.EVALUATE, deployment.setting, deployment.state)
+            chosen = evaluating_clients(options.seeds.cohort, number, chosen, count)
+        connected = tuple(chosen.tolist())
+        self._request = RoundRequest(number, chosen, connected, phase="evaluate")
+        return connected
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -353,34 +348,29 @@ class FairStrategy(Strategy):
                 " configure_evaluate first."
             )
         found = messages.read_evaluations(deployment.setting, request, replies)
-        self._request = None
+        self._request, metrics = None, None
+        if found.contents:
+            metrics = self.options.evaluate_metrics_aggr_fn(
+                found.contents, self.options.weighted_by_key
+            )
+            self._result.evaluate_metrics_clientapp[server_round] = metrics
+        if self._folder is not None:  # before the state, or a kill between both would lose them
+            write_metrics(self._folder, self._result)
         deployment.record_evaluation(server_round, found, seconds=time.monotonic() - self._since)
-        return (
-            self.options.evaluate_metrics_aggr_fn(found.contents, self.options.weighted_by_key)
-            if found.contents
-            else None
-        )
+        return metrics
 
     def summary(self) -> None:
         """Log the settings of the run."""
-        options = self.options
+        options, least = self.options, self.options.min_train_nodes
         LOG.info("\t├──> Method: %s", notation_of(with_fraction(self.algorithm, options)))
         LOG.info("\t├──> Clients reply with: arrays, %s", ", ".join(self.reply_metrics))
         if options.two_phase is not None:
-            LOG.info(
-                "\t├──> In two phases: metrics to %r, then arrays multiplied by %r",
-                wire.MEASURE,
-                wire.COEFFICIENT,
-            )
-        LOG.info(
-            "\t├──> Nodes: at least %d connected, %d in a round",
-            options.min_available_nodes,
-            options.min_train_nodes,
-        )
-        LOG.info(
-            "\t└──> Evaluated by a share of %.2f of the connected clients",
-            options.fraction_evaluate,
-        )
+            words = "\t├──> In two phases: metrics to %r, then arrays multiplied by %r"
+            LOG.info(words, wire.MEASURE, wire.COEFFICIENT)
+        words = "\t├──> Nodes: at least %d connected, %d in a round"
+        LOG.info(words, options.min_available_nodes, least)
+        words = "\t└──> Evaluated by a share of %.2f of the connected clients"
+        LOG.info(words, options.fraction_evaluate)
 
     @property
     def reply_metrics(self) -> list[str]:
@@ -410,14 +400,9 @@ class FairStrategy(Strategy):
         """Run all rounds, like Flower's own strategies. With a folder, completed rounds are not
         repeated.
         """
-        self._timeout, self._rounds = timeout, num_rounds
-        self._deployment, self._request, self._measurement, self._served = (
-            None,
-            None,
-            None,
-            None,
-        )
-        self._everybody = False
+        self._timeout, self._rounds, self._result = timeout, num_rounds, Result()
+        self._deployment, self._request, self._measurement = None, None, None
+        self._served, self._everybody = None, False
         census = self.options.introduce or reads_census(self.algorithm)
         self.algorithm = calibrated(self.algorithm, num_rounds, census=census)
         LOG.info("Starting %s:", self.algorithm.label)
@@ -425,7 +410,7 @@ class FairStrategy(Strategy):
         with lock_folder(self._folder):
             train, evaluate = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
             return self._run_all(
-                StartArguments(grid, Result(), train, evaluate, evaluate_fn), initial_arrays
+                StartArguments(grid, self._result, train, evaluate, evaluate_fn), initial_arrays
             )
 
     def _run_all(self, run: StartArguments, initial_arrays: ArrayRecord) -> Result:
@@ -437,8 +422,8 @@ class FairStrategy(Strategy):
             result.arrays = (
                 initial_arrays if deployment.done == 0 else self._last_served(deployment)
             )
-            if deployment.done == 0:
-                run.evaluate_on_server(0)
+            if deployment.done not in result.evaluate_metrics_serverapp:
+                run.evaluate_on_server(deployment.done)
             for number in range(deployment.done + 1, num_rounds + 1):
                 if self._releases is not None and self._releases.spent:
                     LOG.warning(
@@ -464,32 +449,41 @@ class FairStrategy(Strategy):
     def _write_model(
         self, folder: Path, deployment: RunningDeployment, arrays: ArrayRecord
     ) -> None:
-        labels, seeds = deployment.setting.roll.labels, self.options.seeds
-        context = ModelContext(self.algorithm, seeds, self._task, self._encoder, labels)
+        roll, seeds = deployment.setting.roll, self.options.seeds
+        groups = groups_of(roll, deployment.state.state.choice)
+        context = ModelContext(
+            self.algorithm, seeds, self._task, self._encoder, roll.labels, groups
+        )
         write_final(folder, arrays, context)
 
     def evaluate(
-        self, grid: Grid, arrays: ArrayRecord, *, timeout: float = TIMEOUT
+        self, grid: Grid, arrays: ArrayRecord | str | Path, *, timeout: float = TIMEOUT
     ) -> MetricRecord | None:
         """Let clients evaluate a model without training it, and record that as round 0.
 
         Args:
             grid: Flower's grid.
-            arrays: The model, for example of :func:`evenly.flower.final_arrays`.
+            arrays: The model, or the folder of the finished deployment that trained it. Methods
+                whose clients keep a model of their own need the folder.
             timeout: Seconds to wait for answers.
 
         Returns:
             The metrics of clients, averaged by rows. With a folder, the report is written there.
         """
         self._timeout, self._rounds, self._deployment = timeout, 0, None
-        config = ConfigRecord()
+        self._result, model = Result(), finished_model(arrays, self.algorithm)
         with lock_folder(self._folder):
-            deployment = self._begin(arrays, config, grid)
+            first = model.first(self.algorithm)
+            deployment = self._begin(first, ConfigRecord(), grid, trains=False)
             require(
                 deployment.done == 0,
                 f"{self._folder} holds rounds of training already. Choose another folder.",
             )
-            asked = self.configure_evaluate(0, arrays, config, grid)
+            asked = questions(
+                MessageType.EVALUATE, model, self.algorithm, deployment.setting.roll,
+                seeds=self.options.seeds, clients=self._evaluators(0, grid),
+                keys=(self.options.arrayrecord_key, self.options.configrecord_key),
+            )  # fmt: skip
             metrics = self.aggregate_evaluate(0, replies_to(grid, asked, timeout))
             deployment.recorder.end()
         return metrics
@@ -512,21 +506,24 @@ class FairStrategy(Strategy):
         if self._folder is not None:
             write_metrics(self._folder, result)
 
-    def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> RunningDeployment:
+    def _begin(
+        self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, *, trains: bool = True
+    ) -> RunningDeployment:
         if self._deployment is not None:
             return self._deployment
         roster.refuse_without_noise(self.algorithm)
         if self._task is not None:
             wire.require_task(arrays, self.algorithm, self._task, self.options.seeds)
         made = open_deployment(
-            self.algorithm, self.options, arrays, config=config, grid=grid, timeout=self._timeout
-        )
+            self.algorithm, self.options, arrays, config=config, grid=grid, timeout=self._timeout,
+            identity=identity_of(self._folder) if trains else "",
+        )  # fmt: skip
         self._deployment = deployment = RunningDeployment(made, self._folder, rounds=self._rounds)
         self._use_clients(deployment)
         self._releases = private_rounds.open_release_count(
             deployment.setting, self._folder, self._rounds, done=deployment.done
         )
-        if deployment.done == 0:
+        if deployment.done == 0 and trains:
             deployment.record_start(
                 *cluster_clients(deployment.setting, deployment.state, config, grid, self._timeout)
             )

@@ -3,29 +3,33 @@
     models/arrays.npz  the arrays that clients are served, for every framework
     models/model.npz   for tasks of evenly: the model as `evenly.load` reads it
 
-Both are written once, at the end of training.
+Both are written once, at the end of training. Later, the model can be evaluated or audited.
 """
 
 import logging
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message
 
-from evenly.archives import Archive, DamagedError, read_archive, write_archive
+from evenly.archives import DamagedError
 from evenly.data.encoding import Encoder
-from evenly.flower import wire
+from evenly.experiment.deployment import Deployment
+from evenly.flower import messages, wire
+from evenly.flower.array_files import read_arrays, write_arrays
+from evenly.flower.roster import Roll, notation_of
+from evenly.flower.server_state import rounds_done
 from evenly.models import TASKS
 from evenly.models.task import skeleton
 from evenly.parts.ranking import Supernetwork
+from evenly.records import require
 from evenly.saved_models import Model, save
 from evenly.types import Algorithm, Seeds, Task
-from evenly.validation import check_kinds
 
 LOG = logging.getLogger("flwr")
 MODELS, ARRAYS, MODEL = "models", "arrays.npz", "model.npz"
-FORMAT = 1
 
 
 class ModelContext(NamedTuple):
@@ -36,6 +40,19 @@ class ModelContext(NamedTuple):
     task: Task | None
     encoder: Encoder | None
     labels: tuple[str, ...]
+    groups: Mapping[str, int] = {}  # which of several models is each client's (`client_keys`)
+
+
+def client_keys(roll: Roll) -> list[str]:
+    """What clients are recognised by in another run: their numbers or, where they say none, their
+    nodes.
+    """
+    return list(map(str, roll.numbers or roll.nodes))
+
+
+def groups_of(roll: Roll, choice: np.ndarray | None) -> dict[str, int]:
+    """Which of several models is each client's; empty if there is one."""
+    return {} if choice is None else dict(zip(client_keys(roll), choice.tolist(), strict=True))
 
 
 def write_final(folder: Path, arrays: ArrayRecord, of: ModelContext) -> list[Path]:
@@ -44,10 +61,8 @@ def write_final(folder: Path, arrays: ArrayRecord, of: ModelContext) -> list[Pat
     `model.npz` is left out for models of the user's own, for methods with several models, and for
     models of images and text, whose shape of one example the server does not know.
     """
-    names, leaves = list(arrays), [wire.read(array) for array in arrays.values()]
-    stored = {f"array {i}": leaf for i, leaf in enumerate(leaves)}
-    entries = {"names": names, "method": of.algorithm.label or ""}
-    paths = [write_archive(folder / MODELS / ARRAYS, stored, entries, format=FORMAT)]
+    entries = {"method": of.algorithm.label or "", "groups": dict(of.groups)}
+    paths = [write_arrays(folder / MODELS / ARRAYS, arrays, entries)]
     model = _model(arrays, of)
     if model is not None:
         save(model, folder / MODELS / MODEL)
@@ -95,6 +110,11 @@ def final_arrays(folder: str | Path) -> ArrayRecord:
         >>> from evenly.flower import final_arrays
         >>> module.load_state_dict(final_arrays("results").to_torch_state_dict())  # doctest: +SKIP
     """
+    return read_final(folder)[0]
+
+
+def read_final(folder: str | Path) -> tuple[ArrayRecord, dict[str, int]]:
+    """The final model of a deployment, and which of several models is each client's."""
     path = Path(folder) / MODELS / ARRAYS
     if not path.is_file():
         raise ValueError(
@@ -102,13 +122,131 @@ def final_arrays(folder: str | Path) -> ArrayRecord:
             " folder of a finished deployment."
         )
     try:
-        return read_archive(path, _arrays, newest=FORMAT)
+        arrays, header = read_arrays(path, {"groups": dict[str, int]})
+        return arrays, header.get("groups", {})
     except DamagedError as error:
         raise ValueError(f"{str(path)!r} is damaged ({error}). Train again.") from None
 
 
-def _arrays(archive: Archive) -> ArrayRecord:
-    check_kinds(archive.header, {"names": list[str]})
-    names = archive.header["names"]
-    leaves = [np.asarray(archive.arrays[f"array {i}"]) for i in range(len(names))]
-    return wire.record_of(names, leaves)
+# Questions about a finished model, and what tells each client which model is its own.
+#
+# That is a model which the client keeps itself (`clients.memory`), one of several that the server
+# assigned to it, or one of several that the client chooses. The first two follow from the folder of
+# the deployment, and not from the arrays alone.
+
+
+class FinishedModel(NamedTuple):
+    """The model of a finished deployment."""
+
+    arrays: ArrayRecord
+    identity: str = ""  # under which clients keep models of their own
+    rounds: int = 0
+    groups: Mapping[str, int] = {}  # the model of each client, where the server assigned them
+
+    @property
+    def models(self) -> int:
+        """Number of models in the arrays; 0 if there is one without a prefix."""
+        names = list(self.arrays)
+        found = (any(n.startswith(wire.prefix_of(q)) for n in names) for q in range(len(names)))
+        return sum(found)
+
+    def first(self, algorithm: Algorithm) -> ArrayRecord:
+        """The arrays as those that a method's training starts from."""
+        if not self.models or algorithm.rule.apart:
+            return self.arrays
+        start = wire.prefix_of(0)
+        own = {k.removeprefix(start): a for k, a in self.arrays.items() if k.startswith(start)}
+        return ArrayRecord(own)
+
+
+def plan_of(folder: str | Path) -> Deployment:
+    """The settings of a deployment."""
+    return Deployment.from_json((Path(folder) / "plan.json").read_text())
+
+
+def finished_model(given: ArrayRecord | str | Path, algorithm: Algorithm) -> FinishedModel:
+    """The model of a deployment, given by its folder or by its arrays.
+
+    Raises:
+        ValueError: If clients have models that follow from the folder only, and only arrays are
+            given.
+    """
+    keeps, label = messages.keeps_models(algorithm), algorithm.label
+    if isinstance(given, ArrayRecord):
+        found = FinishedModel(given)
+        why = "each client keeps a model of its own" if keeps else ""
+        if found.models and algorithm.rule.inference == "rank-clustering":
+            why = "the server assigned clients to models in training"
+        require(
+            not why,
+            f"{label}: {why}, and arrays do not say which. Give the folder of the deployment in"
+            " place of its arrays.",
+        )
+        return found
+    arrays, groups = read_final(given)
+    if not keeps:
+        return FinishedModel(arrays, groups=groups)
+    identity = plan_of(given).identity
+    require(
+        bool(identity),
+        f"{label}: {str(given)!r} was trained by an earlier version of evenly, whose clients kept"
+        " models of their own only until the run ended. Train again.",
+    )
+    return FinishedModel(arrays, identity, rounds_done(Path(given)), groups)
+
+
+def questions(
+    kind: str,
+    model: FinishedModel | None,
+    algorithm: Algorithm,
+    roll: Roll,
+    *,
+    seeds: Seeds,
+    clients: Iterable[int] | None = None,
+    keys: tuple[str, str] = (wire.ARRAYS, wire.CONFIG),
+) -> list[Message]:
+    """Messages that ask clients, or all, about a finished model or, without one, about their own
+    predictions. `keys` are the names of the two records.
+    """
+    common: dict[str, Any] = {
+        wire.ROUND: 0,
+        wire.METHOD: notation_of(algorithm),
+        wire.BATCH_SEED: seeds.batches,
+        wire.MODEL_SEED: seeds.model,
+    }
+    records = {} if model is None else {keys[0]: model.arrays}
+    return [
+        messages.message(
+            kind,
+            roll.nodes[k],
+            records,
+            ConfigRecord({**common, wire.CLIENT: k, **_own_model(model, algorithm, roll, k)}),
+            keys[1],
+        )
+        for k in (range(roll.clients) if clients is None else clients)
+    ]
+
+
+def _own_model(
+    model: FinishedModel | None, algorithm: Algorithm, roll: Roll, client: int
+) -> dict[str, Any]:
+    """Entries that tell a client which model is its own; nothing where it chooses."""
+    if model is None:
+        return {}
+    if model.identity:
+        return {wire.DEPLOYMENT: model.identity, wire.TRAINED: model.rounds}
+    if not model.models:
+        return {}
+    inference, group = algorithm.rule.inference, None
+    if inference == "known":
+        group = None if roll.client_group is None else int(roll.client_group[client])
+    elif inference == "rank-clustering":
+        group = model.groups.get(client_keys(roll)[client])
+    if group is None:
+        return {wire.MODELS: model.models}
+    require(
+        group < model.models,
+        f"{algorithm.label}: {roll.names[client]!r} belongs to group {group}, and there are"
+        f" {model.models} models, numbered from 0.",
+    )
+    return {wire.MODELS: model.models, wire.GROUP: group}

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, MessageType
+from flwr.app import ArrayRecord, ConfigRecord, MessageType, MetricRecord
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
 
 from evenly.data.federation import Census
 from evenly.experiment.deployment import (
@@ -31,6 +32,7 @@ from evenly.flower.joining import Asking, Enrolment
 from evenly.flower.messages import (
     DeploymentState,
     EvaluationReplies,
+    PersonalModels,
     RoundRequest,
     TrainingReplies,
     metrics_bytes,
@@ -64,6 +66,28 @@ LOG = logging.getLogger("flwr")
 RECONNECT_SECONDS = 3.0  # between two checks of the connected nodes
 
 
+Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
+
+
+class StartArguments(NamedTuple):
+    """Arguments of `start` that every round needs."""
+
+    grid: Grid
+    result: Result
+    train: ConfigRecord
+    evaluate: ConfigRecord
+    evaluate_fn: Evaluate | None
+
+    def evaluate_on_server(self, number: int) -> None:
+        """Evaluate the model on the server, if the user gave a function for it, and keep the
+        metrics.
+        """
+        metrics = None if self.evaluate_fn is None else self.evaluate_fn(number, self.result.arrays)
+        if metrics is not None:
+            LOG.info("\t└──> On the server: %s", dict(metrics))
+            self.result.evaluate_metrics_serverapp[number] = metrics
+
+
 class NewDeployment(NamedTuple):
     """A deployment before its first round."""
 
@@ -72,6 +96,7 @@ class NewDeployment(NamedTuple):
     told: list[CensusReply]  # all censuses that can be read
     left_out: list[Exclusion]
     flagged: list[Flag]
+    identity: str = ""  # under which clients keep models of their own
 
 
 def open_deployment(
@@ -82,23 +107,25 @@ def open_deployment(
     config: ConfigRecord,
     grid: Grid,
     timeout: float,
+    identity: str = "",
 ) -> NewDeployment:
     """Wait for enough clients, take the census where the method needs one, and prepare the first
     models.
     """
     nodes = wait_for_nodes(grid, options.min_available_nodes)
-    roll, told, left_out = unknown_clients(sorted(nodes)), [], []
+    roll, censuses, left_out = unknown_clients(sorted(nodes)), [], []
     # bounds on what clients say follow from the mean number of their rows
     if options.introduce or reads_census(algorithm) or private_rounds.is_private(algorithm):
         # Clients with a personal model start it from the initial model, even if they are drawn
         # late. Without a census they start it from the first model that they receive.
-        personal = jax.tree.leaves(algorithm.work.remember(np.zeros(())))
+        personal = identity and messages.keeps_models(algorithm)
         records = {options.arrayrecord_key: arrays} if personal else {}
-        questions = joining.census_questions(options, nodes, config, records, algorithm=algorithm)
+        asked = ConfigRecord({**config, wire.DEPLOYMENT: identity}) if personal else config
+        questions = joining.census_questions(options, nodes, asked, records, algorithm=algorithm)
         most = options.max_reply_bytes or metrics_bytes(None)
         replies = replies_to(grid, questions, timeout)
-        told, silent = roster.registered_censuses(grid, replies, nodes, most=most)
-        roll, wrong = _first_roll(algorithm, options, told, silent)
+        censuses, silent = roster.registered_censuses(grid, replies, nodes, most=most)
+        roll, wrong = _first_roll(algorithm, options, censuses, silent)
         left_out = [*silent, *wrong]
     algorithm = roster.fit_to_clients(with_sampling(algorithm, options, roll.census), roll)
     census, flagged = roll.census, []
@@ -107,8 +134,9 @@ def open_deployment(
         options.caps.require_feasible(algorithm.select.slots(census))
     form, state = _first_state(algorithm, roll, arrays, census, options.seeds)
     return NewDeployment(
-        DeploymentSetting(algorithm, options, roll, form, census), state, told, left_out, flagged
-    )
+        DeploymentSetting(algorithm, options, roll, form, census), state, censuses, left_out,
+        flagged, identity,
+    )  # fmt: skip
 
 
 def _first_state(
@@ -226,7 +254,7 @@ class RunningDeployment:
         self.done, self.setting, self.state = 0, setting, opened.state
         self._refused: set[int] = set()  # nodes that are no clients
         self._met = set(opened.setting.roll.nodes)  # nodes that were connected in this run
-        self._deployment = _deployment(setting)
+        self._deployment = _deployment(setting, opened.identity)
         resumed = None
         if folder is not None:
             claim(folder, self._deployment)
@@ -240,6 +268,7 @@ class RunningDeployment:
             done=self.done,
             options=told,
         )
+        self._trained = self.recorder.last_training()
         if resumed is None:
             for one in opened.left_out:
                 LOG.warning("Node %d %s; it is not one of the clients.", one.node, one.reason)
@@ -252,11 +281,12 @@ class RunningDeployment:
         """Continue the work of an earlier server, if there was one, with all of its clients."""
         setting, state = opened.setting, opened.state
         saved = load(folder, self._deployment, lambda clients: _of_clients(state, clients))
-        if saved is None:
+        if saved is None or not saved.round:  # an evaluation left it: nothing was trained
             return None
         before = _saved_roll(folder, saved)
         label, rule = setting.algorithm.label, setting.algorithm.rule
         keeps = bool(jax.tree.leaves(state.state.memory.value)) or rule.groups is not None
+        keeps = keeps or messages.keeps_models(setting.algorithm)
         admission = joining.come_back(
             before, setting.roll, opened.told,
             label=label, keeps=keeps, groups=joining.known_groups(rule),
@@ -293,6 +323,13 @@ class RunningDeployment:
             number, facts_of(joined.setting.roll), joined.left_out, joined.flagged
         )
 
+    @property
+    def personal(self) -> PersonalModels | None:
+        """What clients are told of the models that they keep; None where they keep none."""
+        if not messages.keeps_models(self.setting.algorithm):
+            return None
+        return PersonalModels(self._deployment.identity, self._trained)
+
     def record_start(self, current: DeploymentState, left_out: Sequence[Exclusion]) -> None:
         """What was settled before the first round."""
         self.state = current
@@ -311,6 +348,7 @@ class RunningDeployment:
         """A round of training is over."""
         rule, gate = self.setting.algorithm.rule, self.state.state.gate
         self.done, self.state = asked.number, current
+        self._trained |= dict.fromkeys(came.replies, asked.number)
         reports = (
             {k: float(v) for k, v in rule.report(current.state.public).items()}
             if isinstance(rule, ReportingRule)
@@ -388,7 +426,7 @@ def options_record(options: Options, since: int) -> ServerOptions:
     )
 
 
-def _deployment(setting: DeploymentSetting) -> Deployment:
+def _deployment(setting: DeploymentSetting, identity: str) -> Deployment:
     algorithm, options = setting.algorithm, setting.options
     arrays = list(zip(*setting.form.layout, strict=True))
     return deployment_of(
@@ -397,6 +435,7 @@ def _deployment(setting: DeploymentSetting) -> Deployment:
         arrays,
         notation=notation_of(with_fraction(algorithm, options)),
         caps=options.caps,
+        identity=identity,
     )
 
 

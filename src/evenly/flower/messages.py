@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
@@ -29,6 +30,22 @@ from evenly.round import form_of_own
 from evenly.types import Algorithm, RowRule, Signals
 
 # Messages: the model, the models to choose from, and the config of each client.
+
+
+class PersonalModels(NamedTuple):
+    """What clients are told of the models of their own that a method lets them keep."""
+
+    deployment: str
+    # the last round from which there is a reply of each client
+    trained: Mapping[int, int]
+
+    def config(self, client: int) -> dict[str, Any]:
+        return {wire.DEPLOYMENT: self.deployment, wire.TRAINED: self.trained.get(client, 0)}
+
+
+def keeps_models(algorithm: Algorithm) -> bool:
+    """Whether a method lets clients keep models of their own."""
+    return bool(jax.tree.leaves(algorithm.work.remember(np.zeros(()))))
 
 
 class DeploymentState(NamedTuple):
@@ -58,6 +75,7 @@ def to_clients(
     config: ConfigRecord,
     arrays: ArrayRecord,
     coefficients: Mapping[int, Mapping[str, Any]] | None = None,
+    personal: PersonalModels | None = None,
 ) -> list[Message]:
     """Messages of one kind for a round: one to each client, with arrays and config.
 
@@ -79,7 +97,14 @@ def to_clients(
         )
     common, extra = {**config, **_common_config(setting, current, number)}, coefficients or {}
     configs = {
-        k: ConfigRecord({**common, **_client_config(setting, current, k), **extra.get(k, {})})
+        k: ConfigRecord(
+            {
+                **common,
+                **_client_config(setting, current, k),
+                **({} if personal is None else personal.config(k)),
+                **extra.get(k, {}),
+            }
+        )
         for k in clients
     }
     key = setting.options.configrecord_key

@@ -65,6 +65,7 @@ def deployment_of(
     notation: str = "",
     name: str = "deployment",
     caps: Any = None,
+    identity: str = "",
 ) -> Deployment:
     """Description of a deployment, for its folder. `arrays` are name, shape and type of each array
     of the model.
@@ -88,6 +89,7 @@ def deployment_of(
         ),
         needs=tuple(sorted(algorithm.needs)),
         notation=notation,
+        identity=identity,
     )
 
 
@@ -244,6 +246,14 @@ class Recorder:
         if self._folder and how == "finished":
             self._write_report(self._folder)
             finish(self._folder, promises_of(self.deployment, self._folder))
+
+    def last_training(self) -> dict[int, int]:
+        """The last round from which there is a reply of each client."""
+        return {
+            int(k): number
+            for number, done in sorted(self._rounds.items())
+            for k in done.cohort[done.examples > 0]
+        }
 
     @property
     def left_out(self) -> list[Exclusion]:

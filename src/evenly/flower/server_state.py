@@ -6,6 +6,7 @@ batches are drawn from counters, so it holds no state of a random generator.
 """
 
 import dataclasses
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,12 +86,21 @@ def claim(folder: Path, deployment: Deployment) -> None:
         )
 
 
+def identity_of(folder: Path | None) -> str:
+    """The identity of the deployment in a folder; a new one where there is none."""
+    try:
+        plan = "" if folder is None else (folder / "plan.json").read_text()
+        return Deployment.from_json(plan).identity or secrets.token_hex(8)
+    except (OSError, ValueError):  # a folder with other contents is refused later
+        return secrets.token_hex(8)
+
+
 def _difference(there: Deployment, here: Deployment) -> str:
     """The first setting that differs, with both values, and the names of the others."""
     differ = [
         f.name
         for f in dataclasses.fields(Deployment)
-        if f.name != "name" and getattr(there, f.name) != getattr(here, f.name)
+        if f.name not in ("name", "identity") and getattr(there, f.name) != getattr(here, f.name)
     ]
     # settings and needs follow from the method
     names = [name for name in differ if name in WORDS] or differ

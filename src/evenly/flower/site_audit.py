@@ -30,7 +30,13 @@ from evenly.flower.checks import (
     read_or_exclude,
     replies_to,
 )
-from evenly.flower.final_model import final_arrays
+from evenly.flower.final_model import (
+    FinishedModel,
+    final_arrays,
+    finished_model,
+    plan_of,
+    questions,
+)
 from evenly.flower.joining import known_groups
 from evenly.flower.replies import (
     COMMON,
@@ -43,7 +49,6 @@ from evenly.flower.replies import (
 from evenly.flower.roster import (
     Roll,
     algorithm_of,
-    notation_of,
     registered_censuses,
     roll_of,
     wait_for_nodes,
@@ -55,7 +60,7 @@ from evenly.metrics.score_cells import (
     refuse_wrong_cells,
 )
 from evenly.records import require
-from evenly.types import Seeds
+from evenly.types import Algorithm, Seeds
 
 LOG = logging.getLogger("flwr")
 TIMEOUT = 3600.0
@@ -71,9 +76,9 @@ class SiteAnswers(NamedTuple):
 
 def audit(
     grid: Grid,
-    arrays: ArrayRecord | None = None,
+    arrays: ArrayRecord | str | Path | None = None,
     *,
-    method: str = "fedavg",
+    method: str | None = None,
     seeds: Seeds | None = None,
     favourable: Any = None,
     unprivileged: Any = None,
@@ -87,11 +92,14 @@ def audit(
 
     Args:
         grid: Flower's grid, in a ServerApp.
-        arrays: The model. Without it, sites answer about predictions that they have already.
-        method: The method that the model was trained with. Sites with a policy answer only for
-            methods that it allows, and methods with personal models audit those. Sites with a
+        arrays: The model, or the folder of the finished deployment that trained it. Without either,
+            sites answer about predictions that they have already.
+        method: The method that the model was trained with; by default that of the folder, or
+            fedavg. Sites with a policy answer only for methods that it allows. Methods whose
+            clients keep a model of their own audit that one and need the folder. Sites with a
             ledger do not take part.
-        seeds: Seeds of the run that trained the model. Only methods that rank edges need them.
+        seeds: Seeds of the run that trained the model; by default those of the folder. Only methods
+            that rank edges need them.
         favourable: The label that people want to get; by default the one that sites name.
         unprivileged: Value to compare with all others, as for :func:`evenly.audit`.
         min_cell: Hide figures that rest on fewer people than this.
@@ -111,13 +119,14 @@ def audit(
         >>> from evenly.flower import audit
         >>> @app.main()  # doctest: +SKIP
         ... def main(grid, context):
-        ...     audit(grid, final_arrays("results")).write("audit")
+        ...     audit(grid, "results").write("audit")
     """
+    algorithm, seeds, model = _model(arrays, method, seeds)
     nodes = wait_for_nodes(grid, min_available_nodes)
-    groups = known_groups(algorithm_of(method).rule)
+    groups = known_groups(algorithm.rule)
     roll, silent = _introduced(grid, nodes, timeout, groups=groups)
     labels, attributes = _described(roll)
-    asked = _questions(roll, arrays, method, seeds or Seeds())
+    asked = questions(wire.AUDIT, model, algorithm, roll, seeds=seeds)
     answers = _read(roll, labels, replies_to(grid, asked, timeout))
     left_out = [*silent, *answers.left_out]
     for words in left_out:
@@ -163,7 +172,7 @@ def run_audit(grid: Grid, config: Mapping[str, Any], *, name: str = "federation"
     sides = [part for part in str(config.get("unprivileged", "")).split(";") if part]
     found = audit(
         grid,
-        final_arrays(given["model"]) if given["model"] else None,
+        given["model"] or None,
         method=str(config["method"]),
         seeds=Seeds.all(int(config["seed"])),
         favourable=given["favourable"] or None,
@@ -174,6 +183,19 @@ def run_audit(grid: Grid, config: Mapping[str, Any], *, name: str = "federation"
     )
     found = found._replace(required=required)
     return found.write(str(config["folder"]))
+
+
+def _model(
+    arrays: ArrayRecord | str | Path | None, method: str | None, seeds: Seeds | None
+) -> tuple[Algorithm, Seeds, FinishedModel | None]:
+    """The method, the seeds and the model of an audit; no model for predictions that sites have."""
+    if isinstance(arrays, str | Path):
+        final_arrays(arrays)  # raises if the folder holds no model
+        plan = plan_of(arrays)
+        method, seeds = method or plan.notation, seeds or Seeds(**plan.seeds)
+    algorithm = algorithm_of(method or "fedavg")
+    model = None if arrays is None else finished_model(arrays, algorithm)
+    return algorithm, seeds or Seeds(), model
 
 
 def _introduced(
@@ -220,22 +242,6 @@ def _described(roll: Roll) -> tuple[tuple[str, ...], list[Attribute]]:
 
 def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _questions(
-    roll: Roll, arrays: ArrayRecord | None, method: str, seeds: Seeds
-) -> Iterable[Message]:
-    common = {
-        wire.ROUND: 0,
-        wire.METHOD: notation_of(algorithm_of(method)),
-        wire.BATCH_SEED: seeds.batches,
-        wire.MODEL_SEED: seeds.model,
-    }
-    records = {} if arrays is None else {wire.ARRAYS: arrays}
-    return [
-        messages.message(wire.AUDIT, node, records, ConfigRecord({**common, wire.CLIENT: k}))
-        for k, node in enumerate(roll.nodes)
-    ]
 
 
 def _read(roll: Roll, labels: Sequence[str], replies: Iterable[Message]) -> SiteAnswers:

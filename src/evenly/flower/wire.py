@@ -44,6 +44,8 @@ ROW_WEIGHTS = "row-weights"  # [groups, labels]
 MODELS = "models"  # how many models the arrays hold, under names that begin with "0/", "1/", ...
 GROUP = "group"  # which of several models is the client's; absent: the client chooses
 COEFFICIENT = "coefficient"  # two-phase rounds: what the client multiplies its vector by
+# where clients keep models of their own: whose they are, and after which round (clients.memory)
+DEPLOYMENT, TRAINED = "evenly-deployment", "trained-round"
 
 # Entries of the metrics that clients reply with.
 EXAMPLES = "num-examples"

@@ -8,5 +8,6 @@ describes.
 - `jax`, `sklearn`, `torch`, `torch_training`, `torch_popup`: training in each framework.
 - `policy`: what a site allows. `review`: refuses requests. `guard`: refuses replies, and names
   every number that may leave. `egress`: the log of what left.
+- `memory`: models of its own that a client keeps between rounds, such as Ditto's.
 - `private`, `ledger`: clients whose rows are private, and the account of what they released.
 """

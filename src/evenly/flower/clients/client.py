@@ -13,7 +13,7 @@ from evenly.algorithms import algorithm
 from evenly.data.sensitive import MOST_CLASSES
 from evenly.data.splits import SPLITS
 from evenly.flower import wire
-from evenly.flower.clients import guard, private, rows
+from evenly.flower.clients import guard, memory, private, rows
 from evenly.flower.clients.ledger import ToldError
 from evenly.flower.clients.rows import (
     ClientData,
@@ -28,6 +28,7 @@ from evenly.flower.clients.rows import (
 )
 from evenly.parts.row_privacy import NoisedReweigh
 from evenly.records import require
+from evenly.simulate.choosing import BEFORE_TRAINING
 from evenly.types import Algorithm, Tree
 
 # What a server tells a client in a round, read from the message's config.
@@ -47,6 +48,13 @@ class RoundConfig(NamedTuple):
     coefficient: np.ndarray | None
     # noised counts by group and label, where rows are private and weighed by them
     counts: np.ndarray | None = None
+    # of the model that a client keeps: the deployment, and after which round it is
+    deployment: str = ""
+    trained: int | None = None
+
+    @property
+    def moment(self) -> memory.Moment:
+        return memory.Moment(self.deployment, self.server_round, self.trained, self.client)
 
 
 def read_config(config: Mapping[str, Any]) -> RoundConfig:
@@ -65,6 +73,8 @@ def read_config(config: Mapping[str, Any]) -> RoundConfig:
         group=int(config[wire.GROUP]) if wire.GROUP in config else None,
         row_weights=wire.get(config, wire.ROW_WEIGHTS),
         coefficient=wire.get(config, wire.COEFFICIENT),
+        deployment=str(config.get(wire.DEPLOYMENT, "")),
+        trained=int(config[wire.TRAINED]) if wire.TRAINED in config else None,
     )
 
 
@@ -165,10 +175,9 @@ def _square_norm(vector: Tree) -> float:
 # trains it is the engine's.
 #
 # Models are trees of arrays. What a method lets a client keep, such as Ditto's personal model,
-# stays in the node's own state and never leaves it.
+# never leaves the node.
 
 LEAST_SCORES = 5  # people in a cell of scores, also where the site has no policy
-MEMORY, FIRST = "evenly-memory", "evenly-first"  # in the node's own state
 
 
 class Engine(Protocol):
@@ -237,11 +246,7 @@ def client_app(source: Source, engine: Engine, *, require_policy: bool = False) 
 
     @ready.query("census")
     def census(message: Message, context: Context) -> Message:
-        client = own(context)
-        # methods whose clients keep a model of their own introduce the first one here
-        if wire.ARRAYS in message.content:
-            context.state[FIRST] = message.content[wire.ARRAYS]
-        return Message(_census(message, client, context), reply_to=message)
+        return Message(_census(message, own(context), context), reply_to=message)
 
     @ready.query("measure")
     def measure(message: Message, context: Context) -> Message:
@@ -326,11 +331,10 @@ def _train(engine: Engine, message: Message, context: Context, request: ClientRe
     coefficient times update.
     """
     _inspect_training(engine, request)
-    vector, memory = engine.train(
+    vector, own = engine.train(
         request.config, request.client, request.model, _memory(request, context)
     )
-    if jax.tree.leaves(memory):
-        context.state[MEMORY] = wire.to_arrays(memory)
+    memory.keep(context, request.config.moment, own)
     if request.config.coefficient is None:
         return _reply(
             message,
@@ -396,7 +400,11 @@ def census_reply(client: ClientData, metrics: Metrics | None = None) -> RecordDi
 
 def _census(message: Message, client: ClientData, context: Context) -> RecordDict:
     """Reply to the census, with noised counts where the rows of the client are private."""
-    config = message.content.get(wire.CONFIG, {})
+    config, first = message.content.get(wire.CONFIG, {}), message.content.get(wire.ARRAYS)
+    # methods whose clients keep a model of their own introduce the first one here
+    if isinstance(first, ArrayRecord):
+        deployment = str(config.get(wire.DEPLOYMENT, ""))
+        memory.introduce(context, memory.Moment(deployment, 0, None, -1), first)
     method = _algorithm(str(config[wire.METHOD])) if wire.METHOD in config else None
     private.refuse_others(method, context)
     if method is None or not private.protects(method):
@@ -478,6 +486,11 @@ def _models(arrays: ArrayRecord, form: Tree) -> list[Tree]:
 def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
     """Number of the model with the lowest loss on the training rows; the first of equals."""
     rule = now.algorithm.rule
+    require(
+        rule.inference not in BEFORE_TRAINING,
+        f"{now.algorithm.label}: the server assigns each client to one of the models, and the"
+        f" request does not say ({wire.GROUP!r}) which model is this client's.",
+    )
     if rule.inference != "lowest-loss":
         return engine.most_certain_model(now, models, client)
     seen = [_inspected(engine.look(now, model))(client.train).losses for model in models]
@@ -508,17 +521,11 @@ def _choice(request: ClientRequest) -> Metrics:
 
 
 def _memory(request: ClientRequest, context: Context) -> Tree:
-    """The client's memory; before it trained, the work's memory of the initial model or of the
-    first model it receives.
+    """What the method lets the client keep; before it trained, the work's memory of the initial
+    model or of the first model it receives.
     """
     first = request.config.algorithm.work.remember(request.model)
-    if not jax.tree.leaves(first):
-        return first
-    if MEMORY not in context.state:
-        context.state[MEMORY] = context.state.get(FIRST, wire.to_arrays(first))
-    kept = context.state[MEMORY]
-    assert isinstance(kept, ArrayRecord)
-    return wire.from_arrays(kept, first)
+    return memory.recall(context, request.config.moment, first)
 
 
 def _trained_record(request: ClientRequest, vector: Tree) -> ArrayRecord:

@@ -25,6 +25,7 @@ MEGABYTE = 2**20
 PINNED = (wire.CLIENT, wire.BATCH_SEED, wire.MODEL_SEED)  # the same in all requests of a run
 ENTRIES = {
     wire.ROUND, wire.METHOD, *PINNED, wire.ROW_WEIGHTS, wire.MODELS, wire.GROUP, wire.COEFFICIENT,
+    wire.DEPLOYMENT, wire.TRAINED,
 }  # fmt: skip
 RECORDS = (wire.ARRAYS, wire.CONFIG, wire.OFFERED)
 LARGEST_COEFFICIENT = 1e6
@@ -164,7 +165,7 @@ def _review_entries(policy: Policy, asked: Request) -> None:
             _refuse(
                 f"its config has an entry {key!r:.60} that no method has", f"It is {value!r:.60}."
             )
-        if key in (wire.ROUND, *PINNED, wire.MODELS, wire.GROUP) and (
+        if key in (wire.ROUND, *PINNED, wire.MODELS, wire.GROUP, wire.TRAINED) and (
             not isinstance(value, int) or isinstance(value, bool) or value < 0
         ):
             _refuse(f"{key!r} must be a whole number from 0", f"It is {value!r:.60}.")

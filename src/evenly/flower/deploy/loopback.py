@@ -76,7 +76,9 @@ def read_app(folder: Path, clients: int | None = None) -> App:
 def _with_policies(
     folder: Path, nodes: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Mapping[str, Any]]:
-    """The node configs with the policy of each site, where the app has any."""
+    """The node configs with the policy of each site, where the app has any, and beside it the
+    folder in which the site keeps models of its own.
+    """
     if not (folder / SITES).is_dir():
         return dict(nodes)
     found = {site: policy_path(folder, site).resolve() for site in nodes}
@@ -86,7 +88,10 @@ def _with_policies(
             f"There is no policy {path}, so {site} would answer nothing. Copy that of another site"
             f" there, or remove {folder / SITES} if the app asks for no policy.",
         )
-    return {site: {**config, "policy": str(found[site])} for site, config in nodes.items()}
+    return {
+        site: {**config, "policy": str(path), "memory": str(path.with_name("memory"))}
+        for (site, config), path in zip(nodes.items(), found.values(), strict=True)
+    }
 
 
 def _project(folder: Path) -> dict[str, Any]:
