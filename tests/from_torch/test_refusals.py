@@ -222,6 +222,56 @@ def test_one_score_decides_between_two_classes(loss: Any):
     assert (np.asarray(task.predict(model, ROWS.numpy())) == (scores.numpy() > 0)).all()
 
 
+SYMBOLS = torch.arange(6).reshape(3, 2)
+
+
+def reader(**settings: Any) -> nn.Module:
+    return nn.Sequential(nn.Embedding(10, 4, **settings), nn.Flatten(), nn.Linear(8, 2))
+
+
+def test_gradients_that_count_words_are_refused():
+    refused(
+        reader(scale_grad_by_freq=True),
+        r"aten\.embedding\.default in 0 \(Embedding\) .* scale_grad_by_freq=False",
+        example=SYMBOLS,
+    )
+
+
+class Floats(nn.Module):
+    """Symbols that are stored as floats, and a mean of their embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag, self.head = nn.EmbeddingBag(10, 4, mode="mean"), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.bag(x.long()))
+
+
+@pytest.mark.parametrize(
+    "module, example", [(reader(), SYMBOLS), (Floats(), SYMBOLS.float())], ids=["whole", "floats"]
+)
+@pytest.mark.parametrize("symbol", [10, -1])
+def test_symbols_that_an_embedding_does_not_know_are_refused(
+    module: nn.Module, example: Tensor, symbol: int
+):
+    task = evenly.from_torch(module, example)
+    x = np.arange(40).reshape(20, 2) % 10
+    y, client = np.arange(20) % 2, np.arange(20) // 10
+    x = x.astype(example.numpy().dtype)
+    evenly.models.check_task(task, evenly.Federation.from_arrays(x, y, client))
+    x[7, 1] = symbol
+    federation = evenly.Federation.from_arrays(x, y, client)
+    with pytest.raises(ValueError, match=f"reads symbols 0 to 9, but .* hold {symbol}\\. Let it"):
+        evenly.train(task, federation, "fedavg", rounds=1)
+
+
+def test_an_embedding_of_what_is_computed_may_read_any_features():
+    module = nn.Sequential(Strange(lambda x: x.argmax(1)), nn.Embedding(3, 4), nn.Linear(4, 2))
+    task: Any = evenly.from_torch(module, ROWS)
+    assert task.symbols is None
+
+
 def test_a_loss_in_jax_returns_one_number_per_row():
     def squared(scores: Any, y: Any) -> Any:
         return ((scores - jax.nn.one_hot(y, 3)) ** 2).sum(1)

@@ -21,7 +21,7 @@ from evenly.torch_models.gradients import (
     refuse_unknown_backwards,
     weights_for,
 )
-from evenly.torch_models.graph import Graph
+from evenly.torch_models.graph import SAME_NUMBERS, Graph
 from evenly.torch_models.module_task import (
     Origin,
     StateEntry,
@@ -52,7 +52,6 @@ from evenly.validation import shortened
 TOLERANCE = 1e-3
 # compiled for one example, of which compiling is the most
 SOON = {"xla_backend_optimization_level": 0}
-SAME_NUMBERS = ("view", "reshape", "squeeze", "flatten", "select", "alias", "clone")
 CONTAINED = {"cross-entropy": "softmax", "binary": "sigmoid"}  # what a loss applies to scores
 
 
@@ -209,7 +208,7 @@ def _warn_of_probabilities(task: Translated) -> None:
     """Warn if the module ends with the function that its loss contains already."""
     nodes = {node.name: node for node in task.evaluation.nodes}
     node = nodes.get(task.evaluation.output.name)
-    while node and node.operation.split(".")[1] in SAME_NUMBERS:
+    while node and node.operation.split(".")[1] in (*SAME_NUMBERS, "select"):
         node = nodes.get(getattr(node.args[0], "name", ""))
     ends = "" if node is None else node.operation.split(".")[1].strip("_")
     loss = task.objective.name
