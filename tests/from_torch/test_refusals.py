@@ -222,6 +222,29 @@ def test_one_score_decides_between_two_classes(loss: Any):
     assert (np.asarray(task.predict(model, ROWS.numpy())) == (scores.numpy() > 0)).all()
 
 
+def test_a_function_that_draws_what_is_not_trained_is_refused():
+    def frozen() -> nn.Module:
+        module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+        module[0].requires_grad_(False)
+        return module
+
+    def projected() -> nn.Module:
+        module = nn.Linear(4, 3)
+        module.register_buffer("scale", torch.rand(3))
+        return module
+
+    def fixed() -> nn.Module:
+        module = frozen()
+        nn.init.ones_(module[0].weight)
+        nn.init.ones_(module[0].bias)
+        return module
+
+    refused(frozen, r"gives '0\.weight', '0\.bias' other values for each seed.* module itself")
+    refused(projected, "gives 'scale' other values")
+    evenly.from_torch(frozen(), ROWS)
+    evenly.from_torch(fixed, ROWS)
+
+
 SYMBOLS = torch.arange(6).reshape(3, 2)
 
 

@@ -46,7 +46,7 @@ from evenly.torch_models.tracing import (
 )
 from evenly.trees import Stateful, learned, with_learned
 from evenly.types import Task, Tree
-from evenly.validation import shortened
+from evenly.validation import listed_names, shortened
 
 # by how much outputs may differ from PyTorch's in float32, relative to the largest
 TOLERANCE = 1e-3
@@ -72,7 +72,7 @@ def from_torch(
     Args:
         module: The module, or a function without arguments that builds it. Of a module, all seeds
             start with the same weights. A function is called after ``torch.manual_seed(seed)`` for
-            each seed of the initial model.
+            each seed of the initial model; what is not trained must not depend on the seed.
         example: A few rows of features [n, ...], as the module takes them: a tensor or an array.
         loss: "cross-entropy" for scores [n, classes]; "binary" for one score per row, [n] or [n,
             1]; or a function of outputs and labels [n]. A function in PyTorch returns the mean or
@@ -109,6 +109,8 @@ def from_torch(
     traces = traced(own, rows, training=False), traced(own, rows, training=True)
     _check_outputs(own, rows, outputs)
     task = _task(own, traces, rows, build, loss)
+    if build is not None:
+        _refuse_drawn_constants(task, own, built(build, 1))
     _warn_of_probabilities(task)
     try:
         _compare(task, own, rows, outputs)
@@ -278,6 +280,26 @@ def _task(
     if evaluation.same_as(training):
         return TorchModel(**parts)
     return TorchTrainingModel(training=training, **parts)
+
+
+def _refuse_drawn_constants(task: Translated, module: nn.Module, other: nn.Module) -> None:
+    """Raise if tensors that are not trained differ between two seeds: the task has only one of
+    each.
+    """
+    first, second = (dict([*m.named_parameters(), *m.named_buffers()]) for m in (module, other))
+    drawn = [
+        name
+        for name, value in first.items()
+        if name in task.constants
+        and not (name in second and torch.equal(value, second[name].to("cpu")))
+    ]
+    if drawn:
+        raise ValueError(
+            f"The function that builds {task.origin.title} gives {listed_names(drawn)} other values"
+            " for each seed, but what is not trained must be the same for all seeds. Pass the"
+            " module itself, build these values without random numbers, or train them with"
+            " requires_grad=True."
+        )
 
 
 def _named(graph: Graph, names: dict[str, str]) -> Graph:
