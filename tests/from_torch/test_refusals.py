@@ -309,6 +309,50 @@ def test_a_loss_in_jax_returns_one_number_per_row():
     )
 
 
+def test_a_loss_in_jax_that_mixes_rows_is_refused():
+    def centred(scores: Any, y: Any) -> Any:
+        losses = ((scores - jax.nn.one_hot(y, 3)) ** 2).sum(1)
+        return losses - losses.mean()
+
+    refused(nn.Linear(4, 3), "The loss centred mixes the rows of a batch", loss=centred)
+
+
+class CentredInTraining(nn.Module):
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.layer, self.dropout = nn.Linear(4, 3), nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.dropout(x)
+        return self.layer(x - x.mean(0) if self.training else x)
+
+
+@pytest.mark.parametrize("example", [ROWS, torch.zeros(2, 4)])
+def test_modules_that_mix_rows_in_training_are_refused(example: Tensor):
+    sentence = "CentredInTraining mixes the rows of a batch in training: the scores of rows would"
+    refused(CentredInTraining(0.0), sentence, example=example)
+    refused(CentredInTraining(0.5), sentence, example=example)
+    images = [nn.Unflatten(1, (1, 2, 2)), nn.InstanceNorm2d(1, track_running_stats=True)]
+    refused(
+        nn.Sequential(*images, nn.Flatten(), nn.Linear(4, 3)),
+        r"'1\.running_mean'.* would depend on the padding .*track_running_stats=False",
+        example=example,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int64, torch.float32])
+def test_batch_norm_leaves_padding_out(dtype: torch.dtype):
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.drop, self.head = nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.drop(self.norm(x.float())))
+
+    evenly.from_torch(Normed(), torch.zeros(2, 4, dtype=dtype))
+
+
 def test_frozen_and_shared_weights_stay_what_they_are():
     class Tied(nn.Module):
         def __init__(self) -> None:

@@ -332,16 +332,43 @@ def _array(value: torch.Tensor) -> np.ndarray:
 
 
 def _try_training(task: Translated, module: nn.Module, rows: torch.Tensor) -> None:
-    """Raise unless the graph of training can be computed. Only shapes are."""
+    """Raise unless the graph of training can be computed, and leaves padding out."""
     if not isinstance(task, TorchTrainingModel):
         return
-    x, ones = rows.numpy(), np.ones(len(rows), np.float32)
-    numbers = np.zeros(len(rows), np.int32)
-    shard = Shard(x, numbers, numbers, ones, ones)
-    jax.eval_shape(task.train_losses, task.initial, shard, jax.random.key(0))
     with quiet_export(), torch.enable_grad(), torch.random.fork_rng(devices=[]):
         known = own_backwards(module.eval()(rows))
         refuse_unknown_backwards(task.origin.title, own_backwards(module.train()(rows)) - known)
+    count, train = len(rows), jax.jit(task.train_losses, compiler_options=SOON)
+    zeros, mask = np.zeros(2 * count, np.int32), np.repeat(np.array([1, 0], np.float32), count)
+
+    def losses_and_state(padding: torch.Tensor) -> tuple[np.ndarray, Tree]:
+        x = torch.cat([rows, padding]).numpy()
+        shard = Shard(x, zeros, zeros, np.ones_like(mask), mask)
+        losses, state = train(task.initial, shard, jax.random.key(0))
+        return np.asarray(losses), state
+
+    (losses, state), (others, changed) = map(losses_and_state, (rows, _changed(rows)))
+    if not np.isfinite(others).all():
+        return  # the module is not defined for these rows
+    mixed = [name for name in state if not _close(state[name], changed[name])] if state else []
+    if mixed or not _close(losses[:count], others[:count]):
+        what = listed_names(mixed) if mixed else "the scores of rows"
+        raise ValueError(
+            f"{task.origin.title} mixes the rows of a batch in training: {what} would depend on the"
+            " padding of a small last batch. Only batch norm leaves padding out. Normalise each row"
+            " by itself, without statistics of the batch (track_running_stats=False)."
+        )
+
+
+def _changed(rows: torch.Tensor) -> torch.Tensor:
+    """Other rows of the same form."""
+    if rows.dtype == torch.bool:
+        return ~rows
+    return 255 - rows if rows.dtype == torch.uint8 else rows + 1
+
+
+def _close(one: Any, other: Any) -> bool:
+    return np.allclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 def _compare(
