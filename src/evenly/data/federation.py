@@ -507,9 +507,7 @@ def _fairness(
 
 
 def _client_groups(column: TableColumn, federation: Federation) -> np.ndarray:
-    """Number of the group of each client, from a column that has the same value in all of its
-    rows.
-    """
+    """Number of the group of each client, from a column that is the same in all of its rows."""
     owner = np.full(len(federation.y), -1)
     for split in SPLITS:
         part = federation.split(split)
