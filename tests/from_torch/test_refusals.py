@@ -222,6 +222,79 @@ def test_one_score_decides_between_two_classes(loss: Any):
     assert (np.asarray(task.predict(model, ROWS.numpy())) == (scores.numpy() > 0)).all()
 
 
+def test_a_function_that_draws_what_is_not_trained_is_refused():
+    def frozen() -> nn.Module:
+        module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+        module[0].requires_grad_(False)
+        return module
+
+    def projected() -> nn.Module:
+        module = nn.Linear(4, 3)
+        module.register_buffer("scale", torch.rand(3))
+        return module
+
+    def fixed() -> nn.Module:
+        module = frozen()
+        nn.init.ones_(module[0].weight)
+        nn.init.ones_(module[0].bias)
+        return module
+
+    refused(frozen, r"gives '0\.weight', '0\.bias' other values for each seed.* module itself")
+    refused(projected, "gives 'scale' other values")
+    evenly.from_torch(frozen(), ROWS)
+    evenly.from_torch(fixed, ROWS)
+
+
+SYMBOLS = torch.arange(6).reshape(3, 2)
+
+
+def reader(**settings: Any) -> nn.Module:
+    return nn.Sequential(nn.Embedding(10, 4, **settings), nn.Flatten(), nn.Linear(8, 2))
+
+
+def test_gradients_that_count_words_are_refused():
+    refused(
+        reader(scale_grad_by_freq=True),
+        r"aten\.embedding\.default in 0 \(Embedding\) .* scale_grad_by_freq=False",
+        example=SYMBOLS,
+    )
+
+
+class Floats(nn.Module):
+    """Symbols that are stored as floats, and a mean of their embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag, self.head = nn.EmbeddingBag(10, 4, mode="mean"), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.bag(x.long()))
+
+
+@pytest.mark.parametrize(
+    "module, example", [(reader(), SYMBOLS), (Floats(), SYMBOLS.float())], ids=["whole", "floats"]
+)
+@pytest.mark.parametrize("symbol", [10, -1])
+def test_symbols_that_an_embedding_does_not_know_are_refused(
+    module: nn.Module, example: Tensor, symbol: int
+):
+    task = evenly.from_torch(module, example)
+    x = np.arange(40).reshape(20, 2) % 10
+    y, client = np.arange(20) % 2, np.arange(20) // 10
+    x = x.astype(example.numpy().dtype)
+    evenly.models.check_task(task, evenly.Federation.from_arrays(x, y, client))
+    x[7, 1] = symbol
+    federation = evenly.Federation.from_arrays(x, y, client)
+    with pytest.raises(ValueError, match=f"reads symbols 0 to 9, but .* hold {symbol}\\. Let it"):
+        evenly.train(task, federation, "fedavg", rounds=1)
+
+
+def test_an_embedding_of_what_is_computed_may_read_any_features():
+    module = nn.Sequential(Strange(lambda x: x.argmax(1)), nn.Embedding(3, 4), nn.Linear(4, 2))
+    task: Any = evenly.from_torch(module, ROWS)
+    assert task.symbols is None
+
+
 def test_a_loss_in_jax_returns_one_number_per_row():
     def squared(scores: Any, y: Any) -> Any:
         return ((scores - jax.nn.one_hot(y, 3)) ** 2).sum(1)
@@ -234,6 +307,50 @@ def test_a_loss_in_jax_returns_one_number_per_row():
     refused(
         nn.Linear(4, 3), "must return one number per row", loss=lambda s, y: squared(s, y).mean()
     )
+
+
+def test_a_loss_in_jax_that_mixes_rows_is_refused():
+    def centred(scores: Any, y: Any) -> Any:
+        losses = ((scores - jax.nn.one_hot(y, 3)) ** 2).sum(1)
+        return losses - losses.mean()
+
+    refused(nn.Linear(4, 3), "The loss centred mixes the rows of a batch", loss=centred)
+
+
+class CentredInTraining(nn.Module):
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.layer, self.dropout = nn.Linear(4, 3), nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.dropout(x)
+        return self.layer(x - x.mean(0) if self.training else x)
+
+
+@pytest.mark.parametrize("example", [ROWS, torch.zeros(2, 4)])
+def test_modules_that_mix_rows_in_training_are_refused(example: Tensor):
+    sentence = "CentredInTraining mixes the rows of a batch in training: the scores of rows would"
+    refused(CentredInTraining(0.0), sentence, example=example)
+    refused(CentredInTraining(0.5), sentence, example=example)
+    images = [nn.Unflatten(1, (1, 2, 2)), nn.InstanceNorm2d(1, track_running_stats=True)]
+    refused(
+        nn.Sequential(*images, nn.Flatten(), nn.Linear(4, 3)),
+        r"'1\.running_mean'.* would depend on the padding .*track_running_stats=False",
+        example=example,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int64, torch.float32])
+def test_batch_norm_leaves_padding_out(dtype: torch.dtype):
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.drop, self.head = nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.drop(self.norm(x.float())))
+
+    evenly.from_torch(Normed(), torch.zeros(2, 4, dtype=dtype))
 
 
 def test_frozen_and_shared_weights_stay_what_they_are():

@@ -507,24 +507,21 @@ def _fairness(
 
 
 def _client_groups(column: TableColumn, federation: Federation) -> np.ndarray:
-    """Number of the group of each client, from a column that has the same value in all of its
-    rows.
-    """
+    """Number of the group of each client, from a column that is the same in all of its rows."""
     owner = np.full(len(federation.y), -1)
     for split in SPLITS:
         part = federation.split(split)
         owner[part.rows] = np.repeat(np.arange(federation.clients), part.counts)
     known = owner >= 0
-    rows = np.flatnonzero(known)
     column.refuse_missing(known)
     # a mask: numbers would select by label from a column of pandas
     names, codes = TableColumn(column.what, column.values[known]).classes()
-    groups = np.zeros(federation.clients, np.int32)
-    groups[owner[rows]] = codes
-    different = rows[groups[owner[rows]] != codes]
+    owner, groups = owner[known], np.zeros(federation.clients, np.int32)
+    groups[owner] = codes
+    different = owner[groups[owner] != codes]
     if len(different):
-        client = federation.names[owner[different[0]]]
-        values = sorted({names[code] for code in codes[owner[rows] == owner[different[0]]]})
+        client = federation.names[different[0]]
+        values = sorted({names[code] for code in codes[owner == different[0]]})
         raise ValueError(
             f"{column.what} must have the same value in all rows of a client, but {client!r} has"
             f" {', '.join(map(repr, values[:3]))}. Name a column that describes clients."

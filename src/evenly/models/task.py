@@ -112,7 +112,8 @@ class Probabilistic(Protocol):
 
 
 def check_task(task: Task, federation: Federation) -> None:
-    """Raise unless a task can be trained on a federation. Only shapes are computed.
+    """Raise unless a task can be trained on a federation. Only shapes are computed, and the range
+    of the features where the task reads symbols.
 
     Args:
         task: Task to check.
@@ -120,8 +121,8 @@ def check_task(task: Task, federation: Federation) -> None:
 
     Raises:
         TypeError: If `task` is not a task, or its parameters are not floats.
-        ValueError: If it has another number of features or classes than the data, or does not
-            return one loss and one class per row.
+        ValueError: If it has another number of features or classes than the data, reads fewer
+            symbols, or does not return one loss and one class per row.
 
     Example:
         >>> import evenly
@@ -140,6 +141,17 @@ Pass features=60.
             f" features={prod(federation.x.shape[1:])}."
         )
     _check(task, federation.x.shape[1:], federation.x.dtype, len(federation.labels))
+    symbols = getattr(task, "symbols", None)
+    if isinstance(symbols, int) and federation.x.size:
+        outside = next(
+            (n for n in (federation.x.min(), federation.x.max()) if not 0 <= n < symbols), None
+        )
+        if outside is not None:
+            raise ValueError(
+                f"{type(task).__name__} reads symbols 0 to {symbols - 1}, but the features of"
+                f" {federation.name or 'the data'} hold {outside:g}. Let it read more symbols, or"
+                " replace those that it does not know."
+            )
 
 
 @cache_per_task

@@ -98,7 +98,11 @@ def addmm(bias: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Arr
     return (bias if beta == 1 else bias * beta) + (product if alpha == 1 else product * alpha)
 
 
-def embedding(weight: Array, places: Array, padding_idx: int = -1, *_: Any) -> Array:
+def embedding(
+    weight: Array, places: Array, padding_idx: int = -1, by_frequency: bool = False, *_: Any
+) -> Array:
+    if by_frequency:
+        raise NotImplementedError("Use Embedding with scale_grad_by_freq=False.")
     places = places.astype(jnp.int32)
     if weight.shape[0] <= MOST_HOT:
         # A product instead of a look-up: the gradient of a look-up adds in no fixed order.

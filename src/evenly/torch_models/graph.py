@@ -14,6 +14,13 @@ from evenly.torch_models.operations import OPERATIONS
 from evenly.torch_models.values import Image, Operation, StepDraws, StepSettings, channels_first
 from evenly.types import Array
 
+EMBEDDINGS = ("embedding", "_embedding_bag")
+# operations whose values are those that they are given
+SAME_NUMBERS = (
+    "_to_copy", "alias", "clone", "contiguous", "detach", "flatten", "permute", "reshape",
+    "squeeze", "t", "transpose", "unsqueeze", "view",
+)  # fmt: skip
+
 
 class Ref(NamedTuple):
     """The value of another node, by its name."""
@@ -51,6 +58,20 @@ class Graph:
         facts = (self.inputs, sorted(self.places.items()), self.nodes, self.output)
         text = repr((facts, sorted(self.changes.items())))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def embeddings(self) -> set[str]:
+        """Names of the embeddings that read the features as they are."""
+        nodes = {node.name: node for node in self.nodes}
+        found = set()
+        for node in self.nodes:
+            if node.operation.split(".")[1] not in EMBEDDINGS:
+                continue
+            name = node.args[1].name
+            while name in nodes and nodes[name].operation.split(".")[1] in SAME_NUMBERS:
+                name = nodes[name].args[0].name
+            if name == self.inputs[0] and node.args[0].name in self.places:
+                found.add(self.places[node.args[0].name])
+        return found
 
     def same_as(self, other: "Graph") -> bool:
         """Whether another graph computes the same, from inputs that may have other names."""

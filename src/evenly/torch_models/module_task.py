@@ -65,6 +65,13 @@ class Translated:
     joint: bool
     reduction: str
 
+    @property
+    def symbols(self) -> int | None:
+        """How many symbols its embeddings know, if they read the features as they are."""
+        values = {**self.constants, **values_of(self.initial)}
+        sizes = [values[name].shape[0] for name in self.evaluation.embeddings()]
+        return min(sizes, default=None)
+
     def init(self, key: Key) -> Tree:
         """The weights of the module; of a function, those that it builds after
         `torch.manual_seed(seed)`, where `key` is `jax.random.key(seed)`.

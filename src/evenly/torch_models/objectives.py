@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 from torch import nn
 
@@ -209,8 +210,22 @@ def _jax_objective(name: str, loss: Any, outputs: torch.Tensor, failures: list[s
             f"The loss {name} must return one number per row, [n], but {labels.shape[0]} rows gave"
             f" {getattr(losses, 'shape', losses)}. In JAX the mean is taken by evenly."
         )
+    _refuse_mixed(name, loss, outputs.numpy())
     try:
         source = inspect.getsource(loss)
     except (OSError, TypeError):  # typed into an interpreter, or built in
         source = name
     return Objective(name, "mean", loss, hashlib.sha256(source.encode()).hexdigest())
+
+
+def _refuse_mixed(name: str, loss: Any, outputs: np.ndarray) -> None:
+    """Raise unless a loss in JAX is the same for rows one by one."""
+    scores = jnp.asarray(outputs)
+    labels = jnp.arange(len(outputs)) % max(scores.shape[1] if scores.ndim > 1 else 1, 2)
+    each = [loss(scores[i : i + 1], labels[i : i + 1]) for i in range(len(outputs))]
+    together = np.asarray(loss(scores, labels))
+    if not np.allclose(np.ravel(each), together, rtol=1e-4, atol=1e-6, equal_nan=True):
+        raise ValueError(
+            f"The loss {name} mixes the rows of a batch: the loss of a row alone is another than in"
+            " a batch. Losses that compare rows cannot be used."
+        )

@@ -21,7 +21,7 @@ from evenly.torch_models.gradients import (
     refuse_unknown_backwards,
     weights_for,
 )
-from evenly.torch_models.graph import Graph
+from evenly.torch_models.graph import SAME_NUMBERS, Graph
 from evenly.torch_models.module_task import (
     Origin,
     StateEntry,
@@ -46,13 +46,12 @@ from evenly.torch_models.tracing import (
 )
 from evenly.trees import Stateful, learned, with_learned
 from evenly.types import Task, Tree
-from evenly.validation import shortened
+from evenly.validation import listed_names, shortened
 
 # by how much outputs may differ from PyTorch's in float32, relative to the largest
 TOLERANCE = 1e-3
 # compiled for one example, of which compiling is the most
 SOON = {"xla_backend_optimization_level": 0}
-SAME_NUMBERS = ("view", "reshape", "squeeze", "flatten", "select", "alias", "clone")
 CONTAINED = {"cross-entropy": "softmax", "binary": "sigmoid"}  # what a loss applies to scores
 
 
@@ -73,7 +72,7 @@ def from_torch(
     Args:
         module: The module, or a function without arguments that builds it. Of a module, all seeds
             start with the same weights. A function is called after ``torch.manual_seed(seed)`` for
-            each seed of the initial model.
+            each seed of the initial model; what is not trained must not depend on the seed.
         example: A few rows of features [n, ...], as the module takes them: a tensor or an array.
         loss: "cross-entropy" for scores [n, classes]; "binary" for one score per row, [n] or [n,
             1]; or a function of outputs and labels [n]. A function in PyTorch returns the mean or
@@ -110,6 +109,8 @@ def from_torch(
     traces = traced(own, rows, training=False), traced(own, rows, training=True)
     _check_outputs(own, rows, outputs)
     task = _task(own, traces, rows, build, loss)
+    if build is not None:
+        _refuse_drawn_constants(task, own, built(build, 1))
     _warn_of_probabilities(task)
     try:
         _compare(task, own, rows, outputs)
@@ -209,7 +210,7 @@ def _warn_of_probabilities(task: Translated) -> None:
     """Warn if the module ends with the function that its loss contains already."""
     nodes = {node.name: node for node in task.evaluation.nodes}
     node = nodes.get(task.evaluation.output.name)
-    while node and node.operation.split(".")[1] in SAME_NUMBERS:
+    while node and node.operation.split(".")[1] in (*SAME_NUMBERS, "select"):
         node = nodes.get(getattr(node.args[0], "name", ""))
     ends = "" if node is None else node.operation.split(".")[1].strip("_")
     loss = task.objective.name
@@ -281,6 +282,26 @@ def _task(
     return TorchTrainingModel(training=training, **parts)
 
 
+def _refuse_drawn_constants(task: Translated, module: nn.Module, other: nn.Module) -> None:
+    """Raise if tensors that are not trained differ between two seeds: the task has only one of
+    each.
+    """
+    first, second = (dict([*m.named_parameters(), *m.named_buffers()]) for m in (module, other))
+    drawn = [
+        name
+        for name, value in first.items()
+        if name in task.constants
+        and not (name in second and torch.equal(value, second[name].to("cpu")))
+    ]
+    if drawn:
+        raise ValueError(
+            f"The function that builds {task.origin.title} gives {listed_names(drawn)} other values"
+            " for each seed, but what is not trained must be the same for all seeds. Pass the"
+            " module itself, build these values without random numbers, or train them with"
+            " requires_grad=True."
+        )
+
+
 def _named(graph: Graph, names: dict[str, str]) -> Graph:
     """The graph with the first name of each tensor."""
     places = {place: names.get(name, name) for place, name in graph.places.items()}
@@ -311,16 +332,43 @@ def _array(value: torch.Tensor) -> np.ndarray:
 
 
 def _try_training(task: Translated, module: nn.Module, rows: torch.Tensor) -> None:
-    """Raise unless the graph of training can be computed. Only shapes are."""
+    """Raise unless the graph of training can be computed, and leaves padding out."""
     if not isinstance(task, TorchTrainingModel):
         return
-    x, ones = rows.numpy(), np.ones(len(rows), np.float32)
-    numbers = np.zeros(len(rows), np.int32)
-    shard = Shard(x, numbers, numbers, ones, ones)
-    jax.eval_shape(task.train_losses, task.initial, shard, jax.random.key(0))
     with quiet_export(), torch.enable_grad(), torch.random.fork_rng(devices=[]):
         known = own_backwards(module.eval()(rows))
         refuse_unknown_backwards(task.origin.title, own_backwards(module.train()(rows)) - known)
+    count, train = len(rows), jax.jit(task.train_losses, compiler_options=SOON)
+    zeros, mask = np.zeros(2 * count, np.int32), np.repeat(np.array([1, 0], np.float32), count)
+
+    def losses_and_state(padding: torch.Tensor) -> tuple[np.ndarray, Tree]:
+        x = torch.cat([rows, padding]).numpy()
+        shard = Shard(x, zeros, zeros, np.ones_like(mask), mask)
+        losses, state = train(task.initial, shard, jax.random.key(0))
+        return np.asarray(losses), state
+
+    (losses, state), (others, changed) = map(losses_and_state, (rows, _changed(rows)))
+    if not np.isfinite(others).all():
+        return  # the module is not defined for these rows
+    mixed = [name for name in state if not _close(state[name], changed[name])] if state else []
+    if mixed or not _close(losses[:count], others[:count]):
+        what = listed_names(mixed) if mixed else "the scores of rows"
+        raise ValueError(
+            f"{task.origin.title} mixes the rows of a batch in training: {what} would depend on the"
+            " padding of a small last batch. Only batch norm leaves padding out. Normalise each row"
+            " by itself, without statistics of the batch (track_running_stats=False)."
+        )
+
+
+def _changed(rows: torch.Tensor) -> torch.Tensor:
+    """Other rows of the same form."""
+    if rows.dtype == torch.bool:
+        return ~rows
+    return 255 - rows if rows.dtype == torch.uint8 else rows + 1
+
+
+def _close(one: Any, other: Any) -> bool:
+    return np.allclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 def _compare(
