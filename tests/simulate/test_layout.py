@@ -96,7 +96,7 @@ def two() -> Federation:
 def test_padding_counts_nothing_and_weights_are_left_out_of_reports(two: Federation):
     rows = jnp.array([6, 7, 0])
     batch = shard(device_data(two, None, 1), rows)
-    assert batch.x[:, 0].tolist() == [7, 0, 1]
+    assert batch.x[:, 0].tolist() == [7, 1, 1]  # padding repeats the first row
     assert batch.mask.tolist() == [1, 0, 1]
     assert batch.weight.tolist() == [1, 1, 1]
     weighted_sum = shard(device_data(two, np.arange(7, dtype=np.float32), 1), rows)
@@ -114,5 +114,5 @@ def test_a_client_looks_at_its_first_rows(
     assert batch.x[: len(first), 0].tolist() == first
     monkeypatch.setattr(choosing, "MOST_ROWS", 6)
     batch = choosing.first_rows(device_data(two, None, 1), jnp.int32(0))
-    assert batch.x[:, 0].tolist() == [1, 2, 3, 4, 5, 0]
+    assert batch.x[:, 0].tolist() == [1, 2, 3, 4, 5, 1]  # padding repeats the federation's first row
     assert batch.mask.tolist() == [1, 1, 1, 1, 1, 0]
