@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import evenly
-from evenly.experiment import comparison, plan
+from evenly.experiment import plan, result_rows
 from tests.promises import PROMISED, PUBLIC, present
 
 CHANGELOG = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
@@ -31,7 +31,7 @@ def test_columns_of_results_keep_their_order():
 def test_the_changelog_promises_what_is_tested():
     stable = CHANGELOG.partition("## What is stable")[2].partition("\n## ")[0]
     assert all(f"`{module}`" in stable for module in PUBLIC)
-    assert (comparison.RESULTS_SCHEMA, plan.SCHEMA) == (1, 1)
+    assert (result_rows.RESULTS_SCHEMA, plan.SCHEMA) == (1, 1)
     assert "a schema number, which is 1" in " ".join(stable.split())
 
 

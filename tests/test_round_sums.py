@@ -112,7 +112,7 @@ def test_fedsgd_divides_by_the_number_of_clients_not_by_the_weights():
     rule = FedSGD(weights="equal", q=1.0)
     own, found = weighed(rule), tried(rule)
     near(own.weight @ VECTORS, [-0.2, -0.8])
-    assert own.extras.sum() == found.summed.norm == 3
+    assert own.extras.sum() == found.summed.divisor == 3
     near(found.change, [-0.0666666667, -0.2666666667])
 
 

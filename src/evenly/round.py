@@ -11,7 +11,7 @@ these sums and its own numbers, and the server divides the sum of the vectors an
     memory = summed.memory
 
 `weigh` scales the weights to a sum of 1 where the rule divides by their sum. `sum_up` computes the
-number by which the sum of the vectors is divided (`Summed.norm`).
+number by which the sum of the vectors is divided (`Summed.divisor`).
 
 With differential privacy for clients, a `Guard` bounds what each client adds to the sums and adds
 noise to them (`evenly.privacy.gate`); the division is then by a released number, too.
@@ -58,8 +58,8 @@ class Summed(NamedTuple):
     """A cohort after training: everything but the sum of its vectors."""
 
     totals: Totals  # without the mean
-    norm: Array  # by which the sum of the vectors is divided; [] or [models]
-    coefficients: Array  # [K] or [K, models] weight / norm; 0 where an update did not count
+    divisor: Array  # by which the sum of the vectors is divided; [] or [models]
+    coefficients: Array  # [K] or [K, models] weight / divisor; 0 where an update did not count
     sums: tuple[Tree, ...]
     memory: Tree  # [K, ...]
     gate: Tree = ()  # GateState for the next round
@@ -134,7 +134,7 @@ def contributions(
             now = _sum(parts, signals.returned)
         else:
             bound = release.bounds.contributions[stage]
-            now = release.of(stage, parts, bound, signals.returned)
+            now = release.noised_sum(stage, parts, bound, signals.returned)
         sums = (*sums, now)
     return sums
 
@@ -148,10 +148,7 @@ def sum_up(
     """
     if guard is not None:
         return _sum_up_guarded(rule, public, weighing, signals, guard)
-    averages, extras = weighing.averages, weighing.extras
-    if "square_norm" in rule.needs and not rule.whole_cohort:
-        after = _each(lambda own: rule.weigh(public, own, weighing.sums), signals)
-        averages, extras = after.averages, after.extras
+    averages, extras = _beside_vector(rule, public, weighing, signals)
     weight = _masked(weighing.weight, signals.returned)
     total = weight.sum(0)
 
@@ -161,41 +158,53 @@ def sum_up(
         return summed / _fit(_not_zero(total), summed)
 
     totals = Totals(None, total, jax.tree.map(average, averages), _sum(extras, signals.returned))
-    norm = jnp.asarray(rule.norm(public, totals))
-    return Summed(totals, norm, weight / _not_zero(norm), weighing.sums, weighing.memory)
+    divisor = jnp.asarray(rule.norm(public, totals))
+    return Summed(totals, divisor, weight / _not_zero(divisor), weighing.sums, weighing.memory)
+
+
+def _beside_vector(
+    rule: Rule, public: Tree, weighing: Weighing, signals: Signals
+) -> tuple[Tree, Tree]:
+    """The averages and extras of each client, computed again if the rule reads the length of the
+    vector, which is known only after training.
+    """
+    if "square_norm" not in rule.needs or rule.whole_cohort:
+        return weighing.averages, weighing.extras
+    after = _each(lambda own: rule.weigh(public, own, weighing.sums), signals, rule)
+    return after.averages, after.extras
 
 
 def _sum_up_guarded(
     rule: Rule, public: Tree, weighing: Weighing, signals: Signals, guard: Guard
 ) -> Summed:
-    """The same with bounds and noise. `signals.square_norm` holds the lengths before clipping."""
+    """Sum up with a bound on what each client adds and with noise in every sum.
+    `signals.square_norm` holds the lengths before clipping.
+    """
     release, settings = _Release(guard, rule, guard.bounds(rule, public)), guard.gate
-    short = jnp.sqrt(signals.square_norm) <= guard.state.clip
+    within_clip = jnp.sqrt(signals.square_norm) <= guard.state.clip
     signals = _tame(guard, signals)
-    averages, extras = weighing.averages, weighing.extras
-    if "square_norm" in rule.needs:
-        after = _each(lambda own: rule.weigh(public, own, weighing.sums), signals)
-        averages, extras = after.averages, after.extras
+    averages, extras = _beside_vector(rule, public, weighing, signals)
     returned, weight = signals.returned, _masked(weighing.weight, signals.returned)
     total = release.weights(weight)
     times = jax.tree.map(lambda values: _fit(weight, values) * values, averages)
-    summed = release.of(gate.AVERAGES, times, release.bounds.averages, returned)
-    bit = jnp.where(returned, short - 0.5, 0.0).sum()
+    summed = release.noised_sum(gate.AVERAGES, times, release.bounds.averages, returned)
+    # a client adds 1/2 or -1/2, so that it moves the sum by 1/2
+    unclipped = jnp.where(returned, within_clip - 0.5, 0.0).sum()
     if settings.adapts:
-        bit = gate.add_noise(guard, release.bounds, gate.UNCLIPPED, bit, 0.5)
+        unclipped = gate.add_noise(guard, release.bounds, gate.UNCLIPPED, unclipped, 0.5)
     totals = Totals(
         None, total, jax.tree.map(lambda leaf: leaf / total, summed),
-        release.of(gate.EXTRAS, extras, release.bounds.extras, returned),
+        release.noised_sum(gate.EXTRAS, extras, release.bounds.extras, returned),
     )  # fmt: skip
-    norm = total
+    divisor = total
     if not divides_by_weights(rule):
         # weights are multiples of an average client's, and the rule's norm is not
         scale = jnp.exp(guard.state.log_scale)
         least = gate.least_weight(guard, weight) * release.bounds.typical
-        norm = rule.norm(public, totals._replace(weight=total * scale))
-        norm = jnp.maximum(norm, least) / scale
-    state = gate.advance(guard, total, bit)
-    return Summed(totals, norm, weight / norm, weighing.sums, weighing.memory, state)
+        divisor = rule.norm(public, totals._replace(weight=total * scale))
+        divisor = jnp.maximum(divisor, least) / scale
+    state = gate.advance(guard, total, unclipped)
+    return Summed(totals, divisor, weight / divisor, weighing.sums, weighing.memory, state)
 
 
 class _Release(NamedTuple):
@@ -205,12 +214,14 @@ class _Release(NamedTuple):
     rule: Rule
     bounds: Bounds
 
-    def of(self, block: int, parts: Tree, of: Tree, returned: Array) -> Tree:
-        """The noised sum over the cohort of what each client adds, shortened to its bounds."""
-        if not jax.tree.leaves(parts) and not jax.tree.leaves(of):
+    def noised_sum(self, block: int, parts: Tree, bounds: Tree, returned: Array) -> Tree:
+        """Shorten what each client adds to its bounds, sum it over the clients that returned, and
+        add noise.
+        """
+        if not jax.tree.leaves(parts) and not jax.tree.leaves(bounds):
             return parts
-        short = jax.vmap(lambda own: gate.shorten_each(own, of, self.rule))(parts)
-        return gate.add_noise(self.guard, self.bounds, block, _sum(short, returned), of)
+        shortened = jax.vmap(lambda own: gate.shorten_each(own, bounds, self.rule))(parts)
+        return gate.add_noise(self.guard, self.bounds, block, _sum(shortened, returned), bounds)
 
     def weights(self, weight: Array) -> Array:
         """The noised sum of the weights, or the expected one where all are equal."""
@@ -239,13 +250,13 @@ def step(rule: Rule, public: Tree, summed: Summed, total: Tree) -> tuple[Tree, T
     Whoever summed with `Summed.coefficients`, as `evenly.flower.aggregation` does, has the mean
     already and calls the rule's own `step`.
     """
-    mean = divide(total, summed.norm)
+    mean = divide(total, summed.divisor)
     return rule.step(public, summed.sums, summed.totals._replace(mean=mean))
 
 
-def divide(total: Tree, norm: Array) -> Tree:
-    """A sum divided by its norm; with several models, each by its own. 0 divides by 1."""
-    return jax.tree.map(lambda leaf: leaf / _fit(_not_zero(norm), leaf), total)
+def divide(total: Tree, divisor: Array) -> Tree:
+    """A sum divided by a number; with several models, each by its own. 0 divides by 1."""
+    return jax.tree.map(lambda leaf: leaf / _fit(_not_zero(divisor), leaf), total)
 
 
 def divides_by_weights(rule: Rule) -> bool:

@@ -10,9 +10,10 @@ import pytest
 from evenly.cli import result_commands
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
-from evenly.experiment.comparison import Comparison, Run, final_spreads, tidy_rows
+from evenly.experiment.comparison import Comparison, Run, final_spreads
 from evenly.experiment.folder import Store, write_result_rows
 from evenly.experiment.plan import Plan
+from evenly.experiment.result_rows import tidy_rows
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, measure_groups, rates
 from evenly.records import replace
 from evenly.types import Trace
@@ -129,7 +130,7 @@ def test_without_groups_nothing_changes_but_the_accuracy_on_a_central_set(
 def test_of_very_many_clients_there_are_quantiles(
     tiny: Federation, some_trace: Trace, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("evenly.experiment.comparison.MOST_LISTED", tiny.clients - 1)
+    monkeypatch.setattr("evenly.experiment.result_rows.MOST_LISTED", tiny.clients - 1)
     few = pd.DataFrame(tidy_rows(comparison(tiny, some_trace)))
     assert set(few.level) == {"model", "clients", "group"}
     own, single = (

@@ -8,11 +8,12 @@ import pytest
 from evenly.cli.terminal_tables import results_table
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
-from evenly.experiment.comparison import Comparison, tidy_rows
+from evenly.experiment.comparison import Comparison
 from evenly.experiment.execute import evaluated_clients, execute
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan
 from evenly.experiment.reopen import open_results
+from evenly.experiment.result_rows import tidy_rows
 from evenly.metrics import slots_of_evaluated
 from evenly.report.page import render
 from evenly.report.values import influence, mean_effective_clients

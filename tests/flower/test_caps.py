@@ -238,7 +238,7 @@ def test_whatever_one_client_reports_it_counts_no_more_than_the_cap(text, lie, c
         capped, _ = aggregation.weigh(made, state, told, Caps(coefficient=0.3))
         assert capped.weight[0] <= 0.3 * (1 + 1e-5) * free.weight.sum()
         np.testing.assert_allclose(capped.weight.sum(), free.weight.sum(), rtol=1e-5)
-        done = aggregation.one_round(made, state, told, trained, Caps(coefficient=0.3))
+        done = aggregation.round_from_replies(made, state, told, trained, Caps(coefficient=0.3))
         assert done.coefficients[0] <= 0.3 * (1 + 1e-5)
         np.testing.assert_allclose(done.coefficients.sum(), 1.0, rtol=1e-5)
         state = done.state

@@ -236,7 +236,7 @@ def test_noise_of_a_round_is_that_of_the_gate(tmp_path: Path):
     )
     done = aggregation.one_round(made, state, signals, [model] * CLIENTS, guard=guard)
     assert np.std(done.state.model[0]) == pytest.approx(2 * 0.5 / CLIENTS, rel=0.03)
-    with pytest.raises(ValueError, match="nobody counts what is released"):
+    with pytest.raises(ValueError, match="adds noise for differential privacy"):
         aggregation.one_round(made, state, signals, [model] * CLIENTS)
 
 

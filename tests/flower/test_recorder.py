@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 from evenly.algorithms import algorithm
 from evenly.cli import app
 from evenly.data.splits import SPLITS
-from evenly.experiment.comparison import Comparison, final_by_seed, tidy_rows
+from evenly.experiment.comparison import Comparison, final_by_seed
 from evenly.experiment.deployment import Exclusion, Flag, RoundFlag, read_exclusions, read_rounds
 from evenly.experiment.reopen import open_results, open_study
+from evenly.experiment.result_rows import tidy_rows
 from evenly.flower.caps import Caps
 from evenly.flower.recorder import comparable_evaluations, deployment_of
 from evenly.flower.replies import ClientEvaluation

@@ -114,5 +114,5 @@ def test_a_client_looks_at_its_first_rows(
     assert batch.x[: len(first), 0].tolist() == first
     monkeypatch.setattr(choosing, "MOST_ROWS", 6)
     batch = choosing.first_rows(device_data(two, None, 1), jnp.int32(0))
-    assert batch.x[:, 0].tolist() == [1, 2, 3, 4, 5, 1]  # padding repeats the federation's first row
+    assert batch.x[:, 0].tolist() == [1, 2, 3, 4, 5, 1]  # padded with the first row
     assert batch.mask.tolist() == [1, 1, 1, 1, 1, 0]

@@ -35,7 +35,7 @@ import numpy as np
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS
+from evenly.algorithms.weights import weights_setting
 from evenly.data.federation import Census
 from evenly.data.sides import sides
 from evenly.parts.sampling import Full
@@ -90,14 +90,7 @@ class FairFed(Rule):
         choices=("train", "valid"),
         doc="rows on which clients measure the gap: 'train', or 'valid' for validation rows",
     )
-    weights: str = static(
-        default="size",
-        choices=WEIGHTS,
-        doc=(
-            "initial weight: 'size' (n_k / n) or 'equal' (all the same); by default 'equal' if"
-            " clients are sampled by size, else 'size'"
-        ),
-    )
+    weights: str = weights_setting("initial weight: 'size' (n_k / n) or 'equal' (all the same)")
 
     def __post_init__(self) -> None:
         memory = self.form == "additive" or (self.clamp and self.carry == "raw")

@@ -14,8 +14,8 @@ an error.
 from typing import Any
 
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS
-from evenly.records import record, static
+from evenly.algorithms.weights import weights_setting
+from evenly.records import record
 from evenly.types import Own, Rule, Select, Tree, Weighed
 
 
@@ -23,14 +23,7 @@ from evenly.types import Own, Rule, Select, Tree, Weighed
 class FedAvg(Rule):
     """Average the updates, by size or equally."""
 
-    weights: str = static(
-        default="size",
-        choices=WEIGHTS,
-        doc=(
-            "coefficients: 'size' (in proportion to training rows) or 'equal'; by default"
-            " 'equal' if clients are sampled by size, else 'size'"
-        ),
-    )
+    weights: str = weights_setting()
 
     def weigh(self, public: Tree, own: Own, sums: tuple[Tree, ...]) -> Weighed:
         return Weighed(self.size(own))

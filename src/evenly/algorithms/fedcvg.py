@@ -19,11 +19,11 @@ import jax.numpy as jnp
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.fedcvg_ratio import METHOD as FEDCVG_RATIO
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS
+from evenly.algorithms.weights import MULTIPLIES, weights_setting
 from evenly.data.federation import Census
 from evenly.data.sides import sides
 from evenly.parts.sampling import Full
-from evenly.records import leaf, record, static
+from evenly.records import leaf, record
 from evenly.types import Bounds, Limits, Own, Rule, Tree, Weighed
 
 
@@ -36,14 +36,7 @@ class FedCvg(Rule):
         least=0,
         doc="effect of one more training row of an unprivileged person; 0 is FedAvg",
     )
-    weights: str = static(
-        default="size",
-        choices=WEIGHTS,
-        doc=(
-            "'size' multiplies coefficients by n_k, 'equal' does not; by default 'equal' if"
-            " clients are sampled by size, else 'size'"
-        ),
-    )
+    weights: str = weights_setting(MULTIPLIES)
 
     @property
     def needs(self) -> frozenset[str]:

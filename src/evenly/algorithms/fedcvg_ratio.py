@@ -28,7 +28,7 @@ import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS
+from evenly.algorithms.weights import MULTIPLIES, weights_setting
 from evenly.data.federation import Census
 from evenly.data.sides import sides
 from evenly.parts.optimisers import Blend, BlendingServer
@@ -76,14 +76,7 @@ class FedCvgRatio(Rule):
             " of the thesis"
         ),
     )
-    weights: str = static(
-        default="size",
-        choices=WEIGHTS,
-        doc=(
-            "'size' multiplies coefficients by n_k, 'equal' does not; by default 'equal' if"
-            " clients are sampled by size, else 'size'"
-        ),
-    )
+    weights: str = weights_setting(MULTIPLIES)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -30,11 +30,11 @@ import numpy as np
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS
+from evenly.algorithms.weights import weights_setting
 from evenly.data.federation import Census
 from evenly.data.sides import sides
 from evenly.parts.sampling import Full
-from evenly.records import leaf, record, static
+from evenly.records import leaf, record
 from evenly.types import Array, Bounds, Limits, Own, Rule, Totals, Tree, Weighed
 
 
@@ -52,14 +52,7 @@ class FedFB(Rule):
     """Weigh rows by group and label, and clients by the sum of their rows' weights."""
 
     alpha: float = leaf(default=0.3, least=0, doc="step size of the row weights; 0 is FedAvg")
-    weights: str = static(
-        default="size",
-        choices=WEIGHTS,
-        doc=(
-            "coefficients: 'size' (c_k) or 'equal' (c_k / n_k); by default 'equal' if clients are"
-            " sampled by size, else 'size'"
-        ),
-    )
+    weights: str = weights_setting("coefficients: 'size' (c_k) or 'equal' (c_k / n_k)")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from evenly import trees
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS, shares
+from evenly.algorithms.weights import shares, weights_setting
 from evenly.parts.sampling import Full
-from evenly.records import leaf, record, static
+from evenly.records import leaf, record
 from evenly.types import Array, Rule, Signals, Totals, Tree, Weighed
 
 ITERATIONS = 400
@@ -39,14 +39,7 @@ class FedMGDA(Rule):
         doc="largest distance of lambda_k from its centre; 0 keeps the centre, 1 allows any",
     )
     server_rate: float = leaf(default=1.0, above=0, doc="learning rate of the server")
-    weights: str = static(
-        default="size",
-        choices=WEIGHTS,
-        doc=(
-            "centre of lambda: 'size' (n_k / n) or 'equal' (1 / K); by default 'equal' if"
-            " clients are sampled by size, else 'size'"
-        ),
-    )
+    weights: str = weights_setting("centre of lambda: 'size' (n_k / n) or 'equal' (1 / K)")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from evenly.algorithms.fedavg import METHOD as FEDAVG
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS
+from evenly.algorithms.weights import weights_setting
 from evenly.parts.work import FullGradient
-from evenly.records import leaf, record, static
+from evenly.records import leaf, record
 from evenly.types import Array, Bounds, Limits, Own, Rule, Totals, Tree, Weighed
 
 
@@ -21,14 +21,7 @@ from evenly.types import Array, Bounds, Limits, Own, Rule, Totals, Tree, Weighed
 class FedSGD(Rule):
     """Average the gradients, by size or equally; with q, each times its loss to the power q."""
 
-    weights: str = static(
-        default="size",
-        choices=WEIGHTS,
-        doc=(
-            "coefficients: 'size' (in proportion to training rows) or 'equal'; by default"
-            " 'equal' if clients are sampled by size, else 'size'"
-        ),
-    )
+    weights: str = weights_setting()
     q: float | None = leaf(
         default=None,
         least=0,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS
+from evenly.algorithms.weights import weights_setting
 from evenly.records import record, static
 from evenly.types import Own, Rule, Tree, Weighed
 
@@ -33,14 +33,7 @@ class IFCA(Rule):
         least=0,
         doc="number of models; 0 uses the number of client groups in the data",
     )
-    weights: str = static(
-        default="size",
-        choices=WEIGHTS,
-        doc=(
-            "coefficients: 'size' (in proportion to training rows) or 'equal'; by default"
-            " 'equal' if clients are sampled by size, else 'size'"
-        ),
-    )
+    weights: str = weights_setting()
     inference: str = static(default="lowest-loss")
     known_votes: bool = static(default=False)
     apart: bool = static(default=True)

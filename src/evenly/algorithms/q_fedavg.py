@@ -70,9 +70,10 @@ class QFedAvg(Rule):
         return trees.scale(totals.mean, 1.0 / damping), public
 
     def bounds(self, public: Tree, limits: Limits) -> Bounds:
-        # a loss far below that of guessing would allow any damping; what exceeds this is cut
-        damping = limits.weight * limits.clip**2 / limits.guess
-        return Bounds(limits.guess**self.q, averages=damping)
+        # ||v||^2 / F has no limit for a loss near 0: what exceeds that of a client whose loss is
+        # that of guessing is cut
+        largest = limits.weight * limits.clip**2 / limits.guess
+        return Bounds(limits.guess**self.q, averages=largest)
 
 
 def lipschitz_from_rate(settings: dict[str, Any], select: Select) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import WEIGHTS
+from evenly.algorithms.weights import MULTIPLIES, weights_setting
 from evenly.data.federation import Census
 from evenly.parts.sampling import Full
 from evenly.records import leaf, record, require, static
@@ -36,14 +36,7 @@ class Term(Rule):
         least=0,
         doc="tilt; 0 is FedAvg, and larger values give clients with a large loss more weight",
     )
-    weights: str = static(
-        default="size",
-        choices=WEIGHTS,
-        doc=(
-            "'size' multiplies coefficients by n_k, 'equal' does not; by default 'equal' if"
-            " clients are sampled by size, else 'size'"
-        ),
-    )
+    weights: str = weights_setting(MULTIPLIES)
     form: str = static(
         default="normalised",
         choices=("normalised", "authors"),

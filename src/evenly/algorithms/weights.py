@@ -1,15 +1,31 @@
-"""Coefficients that sum to one: shares of clients, and projection onto the simplex."""
+"""Coefficients that sum to one: shares of clients, and projection onto the simplex. The setting
+`weights` of many rules.
+"""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-# Turning raw importances into coefficients over the clients that returned.
+from evenly.records import static
 
 Array = jax.Array
 
-# what the setting `weights` of many rules may be: coefficients in proportion to training rows, or
-# equal
 WEIGHTS = ("size", "equal")
+MULTIPLIES = "'size' multiplies coefficients by n_k, 'equal' does not"
+
+
+def weights_setting(
+    meaning: str = "coefficients: 'size' (in proportion to training rows) or 'equal'",
+) -> Any:
+    """Declare the field `weights` of a rule that counts training rows unless clients are sampled by
+    size (`Rule.counts_sizes`).
+    """
+    default = "by default 'equal' if clients are sampled by size, else 'size'"
+    return static(default="size", choices=WEIGHTS, doc=f"{meaning}; {default}")
+
+
+# Turning raw importances into coefficients over the clients that returned.
 
 
 def shares(raw: Array, returned: Array) -> Array:

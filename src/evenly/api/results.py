@@ -11,15 +11,11 @@ from evenly.api.tables import group_table, paired_table, paper_table, privacy_ta
 from evenly.api.trained import models_in_folder, models_in_memory, one_of
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.comparison import (
-    Comparison,
-    final_by_seed,
-    metric_history,
-    tidy_rows,
-)
+from evenly.experiment.comparison import Comparison, final_by_seed, metric_history
 from evenly.experiment.folder import RunRecord
 from evenly.experiment.paper import PaperLine
 from evenly.experiment.plan import Plan
+from evenly.experiment.result_rows import tidy_rows
 from evenly.metrics import EVERY_METRIC, spread
 from evenly.notation import same, unknown
 from evenly.records import require

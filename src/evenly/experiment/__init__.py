@@ -24,8 +24,8 @@ Modules, in the order in which a plan passes through them:
 - `execute`: trains a plan, here or on a cluster. `cluster` and `worker`: jobs on Ray.
 - `observe`: progress and evaluations while a plan runs. `loggers`: TensorBoard, MLflow and Weights
   & Biases.
-- `comparison`: runs, their metrics and the tidy rows of results.csv. `promises`: what private runs
-  withhold from these rows, and their privacy record.
+- `comparison`: runs and their metrics. `result_rows`: the rows of results.csv. `promises`: what
+  private runs withhold from these rows, and their privacy record.
 - `folder`: the files of a folder of results, its lock and its run record. `deployment`: the files
   that only deployments have.
 - `reopen`: reads finished folders without training, and compares two of them.

@@ -279,11 +279,6 @@ def read_exclusions(
     return kept, [one for one in flagged if until is None or one.round <= until]
 
 
-def no_evaluation() -> Evaluation:
-    """An evaluation without clients."""
-    return gather_evaluation([], [])
-
-
 def gather_evaluation(clients: Sequence[int], found: Sequence[dict[str, Any]]) -> Evaluation:
     """One evaluation from the replies of clients: by split `examples`, `loss`, `correct` and
     `table`, and `choice`.

@@ -1,5 +1,5 @@
 """A folder of results: stored runs, tables, the lock, and the run record. All files are written
-atomically. The columns of results.csv are those of `evenly.experiment.comparison.tidy_rows`.
+atomically. The columns of results.csv are those of `evenly.experiment.result_rows.tidy_rows`.
 """
 
 import dataclasses

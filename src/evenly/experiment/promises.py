@@ -15,12 +15,8 @@ from typing import Any
 import numpy as np
 
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.comparison import (
-    Comparison,
-    _run_columns,
-    compared_split,
-    tidy_rows,
-)
+from evenly.experiment.comparison import Comparison, compared_split
+from evenly.experiment.result_rows import run_columns, tidy_rows
 from evenly.metrics import accuracy
 from evenly.privacy.claims import withheld
 from evenly.privacy.row_account import ROW
@@ -72,7 +68,7 @@ def _promised_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
         known = comparison.privacy.get(run.label)
         if known is None:
             continue
-        where = {**_run_columns(comparison, run), "round": comparison.rounds, "split": split}
+        where = {**run_columns(comparison, run), "round": comparison.rounds, "split": split}
         for metric in ("epsilon", "delta", "noise_multiplier"):
             value = float("nan") if known[metric] is None else float(known[metric])
             yield {**where, "level": "promise", "name": "", "metric": metric, "value": value}

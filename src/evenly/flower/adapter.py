@@ -276,7 +276,7 @@ class FairStrategy(Strategy):
         )
         trained = [parts[k].model if k in parts else None for k in slots.tolist()]
         guard = None if self._releases is None else self._releases.guard(current.state.gate)
-        outcome = aggregation.one_round(
+        outcome = aggregation.round_from_replies(
             setting.algorithm, current.state, signals, trained, self.options.caps, guard=guard
         ).of_slots(request.cohort)
         counted = {

@@ -120,7 +120,7 @@ def ranks(algorithm: Algorithm) -> bool:
     return algorithm.network is not None
 
 
-def one_round(
+def round_from_replies(
     algorithm: Algorithm,
     state: ServerState,
     signals: Signals,
@@ -130,13 +130,14 @@ def one_round(
     guard: Guard | None = None,
 ) -> RoundResult:
     """Weigh the clients, sum their vectors and move the model. `signals` and `trained` are by slot
-    [K]; None: did not return. A guard protects clients.
+    [K]; None: did not return. With a guard, the round is private for clients.
     """
     if guard is not None:
         return _guarded_round(algorithm, state, signals, trained, guard)
     require(
         not jax.tree.leaves(state.gate),
-        f"{algorithm.label}: nobody counts what is released. Call `start` with num_rounds.",
+        f"{algorithm.label} adds noise for differential privacy, and the number of rounds must be"
+        " known to count what is released. Call `start` with num_rounds.",
     )
     if "gram" in algorithm.rule.needs:
         gram = inner_products(state, trained)
@@ -147,7 +148,7 @@ def one_round(
     weighting, flags = weigh(algorithm, state, signals, caps)
     weight, factors, norms = weighting.weight, np.ones(len(trained)), np.zeros(len(trained))
     if caps is not None and caps.norm is not None:
-        # what is usual is of all, also who counts nothing
+        # the usual length is that of all clients, also of those with weight 0
         norms = square_norms(algorithm, state, signals, np.ones(len(trained)), trained)
         finite = np.isfinite(norms)
         factors, more = caps.vectors(
@@ -171,7 +172,7 @@ def _guarded_round(
     trained: Sequence[Leaves | None],
     guard: Guard,
 ) -> RoundResult:
-    """The same with bounds on what each client adds, and noise in every sum."""
+    """A round with bounds on what each client adds, and noise in every sum."""
     own = jax.tree.map(lambda leaf: leaf[signals.client], state.memory)
     memory, weighing = _weigh(algorithm.rule, state.public, signals, own, guard)
     weight = np.asarray(weighing.weight)
@@ -182,7 +183,7 @@ def _guarded_round(
     factors = np.minimum(1.0, float(guard.state.clip) / np.maximum(lengths, 1e-30)) * sums.counted
     # vectors that are not finite have no weight, so that they are not read
     total = add_up(algorithm, state, signals, (weight.T * factors).T.astype(np.float32), trained)
-    mean = _noised_mean(algorithm.rule, state.public, total, sums.summed.norm, guard)
+    mean = _noised_mean(algorithm.rule, state.public, total, sums.summed.divisor, guard)
     return move(algorithm, state, weighting, sums, [np.asarray(leaf) for leaf in mean])
 
 
@@ -249,8 +250,8 @@ def _sum_up(
 
 
 @jax.jit
-def _noised_mean(rule: Rule, public: Tree, total: Tree, norm: Any, guard: Guard) -> Tree:
-    return evenly_round.divide(evenly_round.noised(rule, public, total, guard), norm)
+def _noised_mean(rule: Rule, public: Tree, total: Tree, divisor: Any, guard: Guard) -> Tree:
+    return evenly_round.divide(evenly_round.noised(rule, public, total, guard), divisor)
 
 
 def add_up(

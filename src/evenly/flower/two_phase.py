@@ -200,7 +200,7 @@ def _share(all_return: CohortSums, returned: CohortSums) -> np.ndarray:
     """By what the sum is multiplied so that it is that of those who returned. float32 [] or
     [models]
     """
-    told, own = (np.asarray(sums.summed.norm) for sums in (all_return, returned))
+    told, own = (np.asarray(sums.summed.divisor) for sums in (all_return, returned))
     return np.where(told == 0, np.float32(1), told) / np.where(own == 0, np.float32(1), own)
 
 

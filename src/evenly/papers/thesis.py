@@ -17,8 +17,9 @@ import numpy as np
 from scipy.stats import rankdata
 
 from evenly.data.splits import CENTRAL
-from evenly.experiment.comparison import RESULTS_SCHEMA, Comparison, Run
+from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.plan import Plan
+from evenly.experiment.result_rows import RESULTS_SCHEMA
 from evenly.experiment.study import PROTOCOLS, Outcome, Study, drop_settings
 from evenly.metrics import Spread, spread
 from evenly.metrics.statistics import is_clear

@@ -319,7 +319,7 @@ class PersonalTraining:
         )  # fmt: skip
 
 
-# TrainingTask without federation: each client keeps a model of its own and shares nothing.
+# Training without federation: each client keeps a model of its own and shares nothing.
 
 
 @record
@@ -442,8 +442,6 @@ class Reweigh:
         weights = weights / weights.mean() if self.rescale and len(weights) else weights
         return np.minimum(weights, self.cap) if self.cap else weights
 
-
-__all__ = ["PREPARES", "Reweigh"]
 
 PREPARES: dict[str, type[Prepare]] = {"reweigh": Reweigh}
 """Weights of rows by their name in the notation, such as `fedavg+reweigh`.

@@ -83,8 +83,10 @@ class Guard(NamedTuple):
     def limits(self) -> Limits:
         """The public numbers within which rules state their bounds."""
         gate, clip = self.gate, self.state.clip
-        return Limits(gate.weight, clip, gate.weight * gate.rows, gate.weight * gate.loss,
-                      gate.clients, gate.cohort, gate.loss)  # fmt: skip
+        return Limits(
+            weight=gate.weight, clip=clip, rows=gate.weight * gate.rows,
+            loss=gate.weight * gate.loss, clients=gate.clients, cohort=gate.cohort, guess=gate.loss,
+        )  # fmt: skip
 
     def bounds(self, rule: Rule, public: Tree) -> Bounds:
         """The bounds of the rule's blocks."""

@@ -184,36 +184,48 @@ class Engine(Protocol):
     """Training and evaluation of models in one framework."""
 
     @property
-    def reduction(self) -> str: ...  # "mean" or "sum": how losses become one number
+    def reduction(self) -> str:
+        """How losses of rows become one number: "mean" or "sum"."""
+        ...
 
     @property
-    def clips_rows(self) -> bool: ...  # whether it trains with private rows
+    def clips_rows(self) -> bool:
+        """Whether it can train with private rows."""
+        ...
 
-    # the task, or what else training depends on besides a message and the client's rows
-    def text(self, now: RoundConfig) -> str: ...
+    def text(self, now: RoundConfig) -> str:
+        """The task, or what else training depends on besides a message and the client's rows."""
+        ...
 
-    # a model, or the shapes of one
-    def form(self, now: RoundConfig, client: ClientData) -> Tree: ...
+    def form(self, now: RoundConfig, client: ClientData) -> Tree:
+        """A model, or the shapes of one."""
+        ...
 
-    # whether models are linear and trained on the cross-entropy of two classes
-    def has_one_logit(self, now: RoundConfig) -> bool: ...
-    def look(self, now: RoundConfig, model: Tree) -> Look: ...
-    def penalty(self, now: RoundConfig, model: Tree) -> float: ...
+    def has_one_logit(self, now: RoundConfig) -> bool:
+        """Whether models are linear and trained on the cross-entropy of two classes."""
+        ...
 
-    # [rows, labels]; None: this model has none
-    def probabilities(
-        self, now: RoundConfig, model: Tree, own: ClientRows
-    ) -> np.ndarray | None: ...
+    def look(self, now: RoundConfig, model: Tree) -> Look:
+        """A function that returns the losses and predictions of rows under this model."""
+        ...
 
-    # number of the model that makes a mixture most certain: E2FL's choice
-    def most_certain_model(
-        self, now: RoundConfig, models: list[Tree], client: ClientData
-    ) -> int: ...
+    def penalty(self, now: RoundConfig, model: Tree) -> float:
+        """What is added to the mean loss, such as a regularisation."""
+        ...
 
-    # vector, memory
+    def probabilities(self, now: RoundConfig, model: Tree, own: ClientRows) -> np.ndarray | None:
+        """Probabilities of the labels [rows, labels]; None if this model has none."""
+        ...
+
+    def most_certain_model(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
+        """Number of the model that makes a mixture of all most certain, which E2FL chooses."""
+        ...
+
     def train(
         self, now: RoundConfig, client: ClientData, received: Tree, memory: Tree
-    ) -> tuple[Tree, Tree]: ...
+    ) -> tuple[Tree, Tree]:
+        """Train the received model. Returns the vector and the client's new memory."""
+        ...
 
 
 class ClientRequest(NamedTuple):
@@ -404,12 +416,15 @@ def _census(message: Message, client: ClientData, context: Context) -> RecordDic
     # methods whose clients keep a model of their own introduce the first one here
     if isinstance(first, ArrayRecord):
         deployment = str(config.get(wire.DEPLOYMENT, ""))
-        memory.introduce(context, memory.Moment(deployment, 0, None, -1), first)
+        moment = memory.Moment(deployment, number=0, trained=None, client=-1)
+        memory.introduce(context, moment, first)
     method = _algorithm(str(config[wire.METHOD])) if wire.METHOD in config else None
     private.refuse_others(method, context)
     if method is None or not private.protects(method):
         return census_reply(client)
-    question = private.Question("census", method, 0, client.number or 0, 0, False)
+    question = private.Question(
+        kind="census", algorithm=method, number=0, client=client.number or 0, seed=0, signals=False
+    )
     return census_reply(client, private.census(question, client, context))
 
 
