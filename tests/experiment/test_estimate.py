@@ -14,11 +14,10 @@ from evenly.cli.terminal_tables import duration
 from evenly.data.federation import Federation
 from evenly.datasets import DATASETS
 from evenly.datasets.load import available, read_table, size
-from evenly.experiment.client_sizes import sampling_facts
 from evenly.experiment.estimate import estimate, refuse_large_models
 from evenly.experiment.execute import execute, setting_of
 from evenly.experiment.folder import Store
-from evenly.experiment.plan import Plan, programs
+from evenly.experiment.plan import Plan, programs, sampling_facts
 from evenly.records import replace
 
 PLAN = Plan(

@@ -234,10 +234,10 @@ def test_noise_of_a_round_is_that_of_the_gate(tmp_path: Path):
     signals = aggregation.Signals(
         client=np.arange(CLIENTS), returned=np.ones(CLIENTS, bool), examples=census.examples
     )
-    done = aggregation.one_round(made, state, signals, [model] * CLIENTS, guard=guard)
+    done = aggregation.round_from_replies(made, state, signals, [model] * CLIENTS, guard=guard)
     assert np.std(done.state.model[0]) == pytest.approx(2 * 0.5 / CLIENTS, rel=0.03)
     with pytest.raises(ValueError, match="adds noise for differential privacy"):
-        aggregation.one_round(made, state, signals, [model] * CLIENTS)
+        aggregation.round_from_replies(made, state, signals, [model] * CLIENTS)
 
 
 @pytest.mark.parametrize(

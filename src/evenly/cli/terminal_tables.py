@@ -17,13 +17,12 @@ from evenly.data.columns import Fact, column_facts
 from evenly.data.federation import Federation
 from evenly.data.sides import side_facts
 from evenly.datasets.load import ASSUMED, available, size
-from evenly.experiment.client_sizes import sampling_facts
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.estimate import PlanEstimate, estimate
 from evenly.experiment.execute import SeedSetting
 from evenly.experiment.folder import read_record, slug
 from evenly.experiment.paper import PaperLine, paper_rows
-from evenly.experiment.plan import Plan
+from evenly.experiment.plan import Plan, sampling_facts
 from evenly.experiment.study import Study
 from evenly.papers.study_findings import Finding, best_in_paper, best_methods
 from evenly.papers.thesis import score, study_views

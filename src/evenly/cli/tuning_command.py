@@ -163,7 +163,7 @@ def _show_data(plan: "TuningPlan") -> None:
     """
     from evenly.cli.terminal_tables import facts_of, facts_table
     from evenly.datasets.load import load
-    from evenly.experiment.client_sizes import sampling_facts
+    from evenly.experiment.plan import sampling_facts
 
     data = plan.shared.data
     if "path" in data:
@@ -213,7 +213,7 @@ def _size_warnings(tuning: "Tuning") -> "list[Text]":
     """Return a warning if the sizes of clients do not count, unless `_show_data` printed it."""
     from rich.text import Text
 
-    from evenly.experiment.client_sizes import sampling_facts
+    from evenly.experiment.plan import sampling_facts
 
     plan = tuning.plan.final(tuning.plan.baseline)
     if "path" in plan.data:

@@ -19,8 +19,7 @@ Modules, in the order in which a plan passes through them:
 
 - `config`: experiment files in TOML, turned into plans. `paper`: figures of a paper beside ours.
 - `plan`: plans and their programs. `python_objects`: data and models from Python in a plan.
-  `client_sizes`: whether the sizes of clients count. `estimate`: memory and number of programs
-  before a run.
+  `estimate`: memory and number of programs before a run.
 - `execute`: trains a plan, here or on a cluster. `cluster` and `worker`: jobs on Ray.
 - `observe`: progress and evaluations while a plan runs. `loggers`: TensorBoard, MLflow and Weights
   & Biases.

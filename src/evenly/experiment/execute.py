@@ -27,7 +27,6 @@ import numpy as np
 from evenly.algorithms import Variant
 from evenly.data.federation import Federation
 from evenly.datasets.load import ASSUMED, load
-from evenly.experiment.client_sizes import sampling_facts
 from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.folder import Store, folder_lock, sweep, training_timer, versions
 from evenly.experiment.observe import Followers, Log
@@ -38,6 +37,7 @@ from evenly.experiment.plan import (
     members_of,
     programs,
     read_fields,
+    sampling_facts,
     write_grouping,
 )
 from evenly.experiment.python_objects import write_federation
