@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from evenly.records import record, static
@@ -258,3 +259,32 @@ def next_key(key: Any) -> tuple[Any, Any]:
     """The key for the next step, as numbers, and the key of this step."""
     keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"))
     return jax.random.key_data(keys[0]), keys[1]
+
+
+# Noise of differential privacy, on the device.
+#
+# `jax.random.normal` makes a number of 23 random bits, so that it lies between -5.42 and 5.22. A
+# client that moves a sum by one deviation of its noise takes it above 5.22 with a probability of
+# 1.2e-5. Nothing else does, so that delta would be larger than an account of Gaussians says.
+
+TAIL = 4.0  # numbers beyond it, on either side, are drawn again
+TAIL_CHANCE = 3.167124e-5  # of a number above TAIL
+TAIL_KEY = 2**32 - 1  # apart from the counters of the numbers that a key gives
+
+
+def gaussian(key: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> jax.Array:
+    """Standard normal numbers, with tails that end at 7.8 deviations and not at 5.2.
+
+    They are those of `jax.random.normal`, but for one in 16,000, which lies beyond 4. It is drawn
+    from the tail with 32 further bits.
+
+    Example:
+        >>> gaussian(jax.random.key(0), (2,)).shape
+        (2,)
+    """
+    wide = jnp.promote_types(dtype, np.float32)  # half the bits would end far earlier
+    inner = jax.random.normal(key, shape, wide)
+    bits = jax.random.bits(jax.random.fold_in(key, np.uint32(TAIL_KEY)), shape, np.uint32)
+    chance = TAIL_CHANCE * ((bits.astype(wide) + 0.5) / 2.0**32)
+    outer = -jnp.sign(inner) * jax.scipy.special.ndtri(chance)
+    return jnp.where(jnp.abs(inner) > TAIL, outer, inner).astype(dtype)

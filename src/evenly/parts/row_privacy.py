@@ -35,7 +35,7 @@ from evenly.parts.work import (
     penalty_gradient,
     summed_loss,
 )
-from evenly.randomness import visit_key
+from evenly.randomness import gaussian, visit_key
 from evenly.records import leaf, record, replace, require, static
 from evenly.types import Algorithm, Task, Tree, Work
 
@@ -219,7 +219,7 @@ def add_noise(tree: Tree, deviation: Any, key: Any) -> Tree:
     return jax.tree.unflatten(
         structure,
         [
-            leaf + deviation * jax.random.normal(own, leaf.shape, leaf.dtype)
+            leaf + deviation * gaussian(own, leaf.shape, leaf.dtype)
             for leaf, own in zip(leaves, keys, strict=True)
         ],
     )

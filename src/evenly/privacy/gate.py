@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from evenly.randomness import gaussian
 from evenly.records import leaf, record, static
 from evenly.types import Array, Bounds, Limits, Own, Rule, Tree, Weighed
 
@@ -193,7 +194,7 @@ def add_noise(guard: Guard, bounds: Bounds, block: int, sums: Tree, of: Tree) ->
     key = jax.random.fold_in(guard.key, block)
     limits = [of] * len(leaves) if block == VECTOR else jax.tree.leaves(of)
     noised = [
-        leaf + size * bound * jax.random.normal(jax.random.fold_in(key, i), jnp.shape(leaf))
+        leaf + size * bound * gaussian(jax.random.fold_in(key, i), jnp.shape(leaf))
         for i, (leaf, bound) in enumerate(zip(leaves, limits, strict=True))
     ]
     return jax.tree.unflatten(jax.tree.structure(sums), noised)

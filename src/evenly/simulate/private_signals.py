@@ -21,6 +21,7 @@ from evenly.parts.row_privacy import (
     noised_signals,
     signal_key,
 )
+from evenly.randomness import gaussian
 from evenly.simulate.layout import RunParts, Shape
 from evenly.types import Array, Signals, Tree, Work
 
@@ -92,7 +93,7 @@ def release(cohort: Any, i: int, signals: Signals, axes: Any) -> tuple[Signals, 
         if getattr(axes, name) is None:
             value = jnp.repeat(value[..., None], runs.stop - runs.start, -1)
         keys = _keys(cohort, j, 0 if name in ONCE else number)
-        draw = jax.vmap(lambda key, own: jax.random.normal(key, own.shape[:-1]))(keys, value)
+        draw = jax.vmap(lambda key, own: gaussian(key, own.shape[:-1]))(keys, value)
         scale = noise.deviation(name, len(names))
         if name == "loss" and cohort.inputs.task.reduction == "mean":
             scale = scale / jnp.maximum(signals.examples, 1.0)[:, None]

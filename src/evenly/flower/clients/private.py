@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
@@ -38,7 +37,7 @@ from evenly.parts.row_privacy import (
 )
 from evenly.parts.work import Reweigh, local_steps
 from evenly.privacy.row_account import row_epsilon
-from evenly.randomness import generator, key_data
+from evenly.randomness import gaussian, generator, key_data
 from evenly.records import require
 from evenly.types import Algorithm
 
@@ -259,7 +258,7 @@ def signals(
         once, key = name in ONCE, wire.SIGNALS[name]
         value = np.asarray(wire.get(exact, key), np.float32)
         number = 0 if once else question.number - 1
-        draw = jax.random.normal(
+        draw = gaussian(
             signal_key(key_data(admitted.seed), number, question.client, place), value.shape
         )
         scale = float(noise.deviation(name, len(names)))
