@@ -13,6 +13,7 @@ from evenly.report.values import (
     client_means,
     count_events,
     count_idle_rounds,
+    idle_words,
     influence,
     mean_effective_clients,
     wilson,
@@ -147,6 +148,18 @@ def test_the_page_counts_rounds_in_which_nobody_counted():
     assert words in text
     assert [words in str(said) for said in warnings_of(made)] == [True], "the terminal says so, too"
     assert "Under fedavg, in" not in text
+
+
+def test_a_round_in_which_nobody_counted_moves_a_private_model_by_noise():
+    made = comparison(("fedavg",), seeds=1)
+    (run,) = made.runs
+    weights = run.trace.weights.copy()
+    weights[3] = 0
+    made = made._replace(runs=[run._replace(trace=run.trace._replace(weights=weights))])
+    for noise, words in ((0.7, "only noise moved the model."), (0.0, "did not change the model.")):
+        known = {"unit": "client", "noise_multiplier": noise}
+        (said,) = idle_words(made._replace(privacy={"fedavg": known}), ["fedavg"])
+        assert said.endswith(words)
 
 
 def test_what_a_sampling_must_know_is_revealed_too():

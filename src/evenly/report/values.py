@@ -28,6 +28,7 @@ from evenly.metrics import (
 )
 from evenly.metrics.runs import effective_clients
 from evenly.metrics.statistics import is_clear
+from evenly.privacy.claims import CLIENT
 from evenly.report.disclosure import fewest_rows, hide
 
 # The results table as data: for every method and metric the mean over seeds, its spread, and which
@@ -503,12 +504,18 @@ def count_idle_rounds(comparison: Comparison, label: str) -> tuple[int, int]:
 
 def idle_words(comparison: Comparison, labels: Iterable[str]) -> list[str]:
     """A sentence for each method with rounds in which no update counted, such as AFL if all clients
-    of a round have λ = 0.
+    of a round have λ = 0. Where noise protects clients, it moves the model all the same.
     """
     found = {label: count_idle_rounds(comparison, label) for label in labels}
+    noised = {
+        label
+        for label, known in comparison.privacy.items()
+        if known["unit"] == CLIENT and known["noise_multiplier"]
+    }
     return [
         f"Under {label}, in {times:,} of {of:,} rounds no update counted, because every client of"
-        " the round had weight 0 or did not return; these rounds did not change the model."
+        " the round had weight 0 or did not return;"
+        f" {'only noise moved' if label in noised else 'these rounds did not change'} the model."
         for label, (times, of) in found.items()
         if times
     ]
