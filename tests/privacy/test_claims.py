@@ -1,0 +1,96 @@
+"""Which sampling supports which claim (PRIVACY.md 3.5), and what is refused for clients, with the
+reason and what to use instead.
+"""
+
+import math
+from typing import Any
+
+import pytest
+
+from evenly.algorithms import algorithm
+from evenly.data.federation import Federation
+from evenly.privacy.accounting import ADD_OR_REMOVE, REPLACE, ZERO_OUT
+from evenly.privacy.claims import facts, refuse
+from evenly.simulate.gating import gates_of
+from tests.models.stateful import Normalised
+
+CLIENTS, ROUNDS = 1000, 500
+PRIVATE = "dp(noise_multiplier=1, delta=1e-5)"
+HIDDEN = "nobody against whom it holds sees who took part in a round"
+
+CLAIMS = {
+    "poisson(rate=0.05)": (ADD_OR_REMOVE, 7.524, HIDDEN),
+    "poisson(rate=1)": (ADD_OR_REMOVE, 344.451, "nothing, even if everybody sees who took part"),
+    "full": (ADD_OR_REMOVE, 344.451, "nothing, even if everybody sees who took part"),
+    # a newcomer displaces somebody
+    "uniform(clients=50)": (REPLACE, 130.811, HIDDEN),
+    "fraction(share=0.05)": (REPLACE, 130.811, HIDDEN),
+    # who has many rows takes part more often: the draw hides nobody
+    "weighted(clients=50)": (ZERO_OUT, 344.451, "training rows of every client is public"),
+}
+
+
+@pytest.mark.parametrize("sampling", CLAIMS)
+def test_each_sampling_supports_its_claim_and_no_other(sampling: str):
+    relation, epsilon, assumes = CLAIMS[sampling]
+    known = facts([algorithm(f"fedavg+{sampling}+{PRIVATE}")], CLIENTS, ROUNDS)
+    assert known["relation"] == relation
+    assert known["epsilon"] == pytest.approx(epsilon, abs=2e-3)
+    assert assumes in known["assumes"]
+    assert not known["no_claim"]
+
+
+@pytest.mark.parametrize(
+    "part, reason",
+    [
+        ("dp(noise_multiplier=0)", "noise is 0"),
+        ("dp(noise_multiplier=1, publish=true)", "evaluations of clients are published"),
+    ],
+)
+def test_without_noise_or_with_published_figures_there_is_no_number(part: str, reason: str):
+    known = facts([algorithm(f"fedavg+full+{part}")], CLIENTS, ROUNDS)
+    assert (known["epsilon"], known["no_claim"]) == (None, reason)
+
+
+REFUSED = {
+    "fedmgda+full": "the weight of one client depends on all others.* q-fedavg or term",
+    "p-fedavg+full": "set bins.* Set bins, such as p-fedavg",
+    "afl+full": "12 sums before training.* Set bins, such as afl",
+    "afl(form=stochastic)+full": "one client is drawn from lambda.* Set bins",
+    "term(form=authors)+full": "largest of the cohort.* Leave form=authors out",
+    "frl+full": "rankings of edges.* train a model with fedavg or ifca",
+    "e2fl+full": "rankings of edges.* train a model with fedavg or ifca",
+    "local+full": "there is nothing to protect. Leave",
+    "fairfed(clamp=false)+full": "weights may be negative.* Leave clamp=false out",
+    "fedcvg-ratio(renormalise=false)+full": "noised sum of weights. Leave renormalise=false out",
+    "fedavg+parity": r"a newcomer displaces another.* \+poisson",
+    "fedavg+weighted(clients=60, replace=true)": "drawn twice .* leave replace=true out",
+    "fedavg+uniform(clients=49)": "about 49 of 1,000 clients.* unit=row .* forced=true",
+    "fedavg+poisson(rate=0.049)": "about 49 of 1,000 clients.* unit=row .* forced=true",
+}
+
+
+@pytest.mark.parametrize("notation", REFUSED)
+def test_what_cannot_be_private_is_refused_with_a_reason(notation: str):
+    made = algorithm(f"{notation}+{PRIVATE}")
+    with pytest.raises(ValueError, match=REFUSED[notation]):
+        refuse(made, CLIENTS)
+
+
+def test_several_models_of_the_same_clients_are_refused():
+    members = [algorithm(f"q-fedavg(q={q})+full+{PRIVATE}") for q in (0, 1)]
+    with pytest.raises(ValueError, match=r"2 models .* Train one of them, such as q-fedavg"):
+        facts(members, CLIENTS, ROUNDS)
+
+
+def test_few_clients_train_where_they_are_forced_to():
+    made = algorithm("fedavg+uniform(clients=2)+dp(noise_multiplier=1, forced=true)")
+    refuse(made, CLIENTS)
+    assert math.isfinite(facts([made], CLIENTS, 1)["epsilon"])
+
+
+def test_a_model_with_running_statistics_is_refused(tiny: Federation):
+    made = algorithm("fedavg+full+dp(noise_multiplier=1, forced=true)")
+    task: Any = Normalised(features=5, classes=3)
+    with pytest.raises(ValueError, match=r"running statistics.* Choose a model without batch norm"):
+        gates_of(task, [made], tiny.census(), 1)
