@@ -116,9 +116,9 @@ def test_what_cannot_be_predicted_is_refused(from_table: Model):
     with pytest.raises(
         ValueError, match=r"Rows must have shape \[n, 5\], as in training; got \[2, 4\]"
     ):
-        from_table.predict(np.ones((2, 4)))
+        from_table.predict(np.ones((2, 4), np.float32))
     with pytest.raises(ValueError, match="row 0"):
-        from_table.predict(np.full((1, 5), np.nan))
+        from_table.predict(np.full((1, 5), np.nan, np.float32))
     with pytest.raises(
         TypeError,
         match=r"trained on arrays, so rows must be an array of shape \[n, 5\], not a table",
@@ -175,6 +175,32 @@ def test_a_trace_becomes_a_model(
         from_trace(some_trace, MODELS["mlp"](tiny), tiny)
     with pytest.raises(ValueError, match="Softmax has 4 classes, but the data have 3 labels"):
         from_trace(some_trace, Softmax(features=5, classes=4), tiny)
+
+
+def test_rows_that_are_not_encoded_are_not_taken_as_features():
+    """An array of raw numbers can have as many columns as there are features."""
+    raw = pd.DataFrame({"site": list("ab") * 10, "age": range(40, 60), "bmi": range(20, 40)})
+    raw["ill"] = np.where(raw["age"] > 50, "yes", "no")
+    federation = Federation.from_frame(raw, client="site", label="ill")
+    task = Logistic(features=2)
+    [trace] = simulate(task, federation, [algorithm("fedavg+full")], rounds=20)
+    model = from_trace(trace, task, federation)
+    rows = raw[["age", "bmi"]]
+    np.testing.assert_array_equal(model.predict(rows), model.predict(federation.x))
+    for other in (rows.to_numpy(), rows.to_numpy(float), [[52, 33]], rows.iloc[0]):
+        with pytest.raises(TypeError, match=r"a table with the columns 'age', 'bmi', got a "):
+            model.predict(other)
+
+
+def test_for_a_task_that_is_none_the_file_is_not_called_damaged(tiny: Federation, tmp_path: Path):
+    task = Custom(
+        initialise=lambda key: {"w": jax.numpy.zeros((5, 3))}, apply=lambda own, x: x @ own["w"]
+    )
+    [trace] = simulate(task, tiny, [algorithm("fedavg+full")], rounds=1)
+    save(from_trace(trace, task, tiny), tmp_path / "own.npz")
+    for other, named in ((object(), "object"), (Logistic, r"Logistic\(\.\.\.\)")):
+        with pytest.raises(TypeError, match=named):
+            load(tmp_path / "own.npz", task=other)  # pyright: ignore[reportArgumentType]
 
 
 def test_an_own_model_needs_its_task_to_come_back(tiny: Federation, tmp_path: Path):

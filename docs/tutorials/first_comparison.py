@@ -141,6 +141,9 @@ results.plot("clients")
 results.plot("influence")
 
 # %% [markdown]
+# A vertical stroke is the hospital's share of the training rows: FedAvg counts each hospital by its
+# size.
+#
 # `plot` has five kinds of charts: `"clients"`, `"front"` (accuracy against a measure of fairness),
 # `"history"` (any metric by round), `"groups"` and `"influence"`. They are Altair charts:
 # `chart.save("chart.svg")` writes one to a file, and so do the endings `.png` and `.html`. With
@@ -210,7 +213,8 @@ results.report("report.html")
 # So far everything was in memory. `results.save("folder")` writes the results, the models and the
 # report into a folder. With `out=` they are written while training runs: if the call is
 # interrupted, repeat it, and finished runs are not trained again. The folder holds counts and
-# models but no rows of the table.
+# models but no rows of the table. Nor does it hold the code of your method and your metric: on the
+# next day, register them again before you load it.
 
 # %%
 evenly.compare(

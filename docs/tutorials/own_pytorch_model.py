@@ -70,7 +70,11 @@ results.table()[["average", "worst10", "variance"]].round(1)
 
 # %% [markdown]
 # On about ten test rows per camera and one seed, these methods cannot be told apart. The example
-# shows the mechanics; a comparison needs more rows and at least five seeds.
+# shows the mechanics; a comparison needs more rows and at least five seeds. FedProx has the figures
+# of FedAvg because its pull towards the received model is weak with μ = 0.1. `afl` takes one step
+# with the gradient of all rows in a round, where FedAvg takes many small ones. On other data it may
+# need more rounds or a larger learning rate: `results.plot("history")` shows whether it has
+# finished ([AFL](../algorithms/afl.md) has a form with local training).
 #
 # `bars.html` is the report. The folder `bars` holds everything that is needed to resume. Batch
 # norm's running statistics travel with the model and are averaged as the weights are. All methods
@@ -92,8 +96,8 @@ bool((predicted == model.predict(results.federation.x)).all())
 # %% [markdown]
 # ## The next day
 #
-# A folder stores the weights but not the code of your module. In a new process, define or import
-# the module, and pass the task again to get a model that predicts:
+# A folder stores the weights but neither the code of your module nor the pictures. In a new
+# process, define or import the module, and pass the task again to get a model that predicts:
 
 # %%
 again = evenly.load_results("bars")

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from evenly.algorithms import Method
+from evenly.algorithms import METHODS, Method
 from evenly.algorithms import register as register_method
 from evenly.datasets import DatasetCard
 from evenly.datasets import register as register_dataset
@@ -110,9 +110,9 @@ def sources_of(records: Iterable[Record]) -> dict[str, bytes]:
     return {record["sha256"]: _read(Path(record["path"])) for record in records}
 
 
-def refuse_unloaded(records: Iterable[Record], folder: Path) -> None:
-    """Raise if results need plugins that are not loaded. Reading results never runs code only
-    because their folder names it.
+def refuse_unloaded(records: Iterable[Record], folder: Path, methods: Iterable[str] = ()) -> None:
+    """Raise if results need plugins that are not loaded, or methods that are not registered.
+    Reading results never runs code only because their folder names it.
     """
     absent = [record["path"] for record in records if record["sha256"] not in _loaded]
     if absent:
@@ -121,6 +121,13 @@ def refuse_unloaded(records: Iterable[Record], folder: Path) -> None:
             f"The results in {str(folder)!r} were computed with the plugin {absent[0]!r}. Load the"
             f" same file with `{named}` (plugins= in Python); evenly does not run code only because"
             " a folder of results names it."
+        )
+    unknown = [name for name in methods if name not in METHODS]
+    if unknown:
+        raise ValueError(
+            f"The results in {str(folder)!r} have the method {unknown[0]!r}, whose code is not"
+            " stored. Register it first, as before training: evenly.register(...), or a file that"
+            " does so with --plugin FILE (plugins= in Python)."
         )
 
 

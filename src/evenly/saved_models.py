@@ -16,7 +16,7 @@ from evenly.archives import Archive, DamagedError, leaves_of, read_archive, writ
 from evenly.data.encoding import Categorical, Encoder, Numeric, TableColumn, as_features, as_pandas
 from evenly.data.federation import Federation
 from evenly.models import TASKS, Augmented, Probabilistic, check_task
-from evenly.models.task import skeleton
+from evenly.models.task import refuse_other_objects, skeleton
 from evenly.parts.ranking import Supernetwork
 from evenly.records import record, require, static
 from evenly.types import Task, Trace, Tree
@@ -95,14 +95,16 @@ class Model:
         """Predict the label of each row.
 
         Args:
-            rows: A table, which is encoded as in training, or an array of features [n, ...].
+            rows: If the model was trained on a table, a table with the same columns, which are
+                encoded as in training. An array then holds encoded features in float32, as
+                `Federation.x` does. Otherwise an array of features [n, ...].
 
         Returns:
             Labels [n]: whole numbers or booleans if all labels of the training data are, otherwise
             text.
 
         Raises:
-            TypeError: If `rows` is a table and the model was trained on arrays.
+            TypeError: If `rows` is a table and the model was trained on arrays, or the reverse.
             ValueError: If columns are missing, or rows have another shape or type than in training.
         """
         return self.classes[self._outcome(rows)]
@@ -197,6 +199,13 @@ class Model:
                     f" {_shown(self.shape)}], not a table."
                 )
             return jax.numpy.asarray(self.encoder.encode(as_pandas(rows)))
+        if self.encoder is not None and getattr(rows, "dtype", None) != np.float32:
+            names = listed_names(tuple(str(column.name) for column in self.encoder.columns))
+            raise TypeError(
+                f"This model was trained on a table, so rows must be a table with the columns"
+                f" {names}, got a {type(rows).__name__}. An array of features that are encoded, as"
+                " in Federation.x, must have the type float32."
+            )
         x = as_features(rows)
         if x.shape[1:] != self.shape:
             raise ValueError(
@@ -311,6 +320,7 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
 
     Raises:
         FileNotFoundError: If there is no file.
+        TypeError: If `task` is not a task.
         ValueError: If the file is damaged, has a newer format, or does not fit the task.
 
     Example:
@@ -325,6 +335,8 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
     """
     path = Path(path)
     header, leaves = _read(path)
+    if task is not None:
+        refuse_other_objects(task)
     task_used = task or _task_from_json(path, header["task"], len(leaves))
     try:
         form = skeleton(task_used)

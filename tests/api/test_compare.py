@@ -55,6 +55,12 @@ def test_a_table_gives_the_same_in_memory_and_in_a_folder_and_read_again(tmp_pat
         assert (tmp_path / "out" / name).exists(), name
 
 
+def test_an_unprivileged_value_of_several_columns_is_a_dict_in_python():
+    columns = {**COLUMNS, "sensitive": ["sex", "ward"]}
+    with pytest.raises(ValueError, match=r"in Python unprivileged={COLUMN: VALUE}\), .* sex, ward"):
+        evenly.compare(patients(), "fedavg", **columns, unprivileged="female")
+
+
 def test_rows_are_not_stored(tmp_path: Path):
     compared(out=tmp_path / "out")
     kept = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())

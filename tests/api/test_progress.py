@@ -22,3 +22,10 @@ def test_only_a_remaining_time_is_called_left():
             report(done, 100)
             time.sleep(0.2)
     assert re.search(r"(20|30)/100 rounds \d:\d\d:\d\d left", shown(console))
+
+
+def test_a_log_gets_no_empty_line():
+    console = Console(file=io.StringIO(), width=80)
+    with progress_bar("training 3 methods on 2 seeds", console) as report:
+        report(10, 100)
+    assert shown(console) == ""

@@ -1,5 +1,6 @@
 """`Results`: tables, charts, files, models, and how they are shown."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 
 import evenly
+from evenly.algorithms import METHODS
 from evenly.experiment.comparison import final_spreads
 from evenly.records import record, replace
 from tests.api.patients import COLUMNS, patients
@@ -135,6 +137,49 @@ def test_charts_of_other_metrics_and_unknown_ones(results: evenly.Results):
             results.plot(kind, metric=metric)
     with pytest.raises(ValueError, match="no chart 'bars'"):
         results.plot("bars")
+
+
+def test_groups_of_several_columns_are_drawn_for_each_column_and_together():
+    table = patients().assign(team=["day", "night"] * 200)
+    results = evenly.compare(
+        table, "fedavg", **COLUMNS | {"sensitive": ["sex", "team"]}, rounds=1, seeds=1,
+        progress=False,
+    )  # fmt: skip
+    drawn = [
+        row["group"]
+        for rows in results.plot("groups").to_dict()["datasets"].values()
+        for row in rows
+        if "at" in row
+    ]
+    pairs = [f"sex={sex}, team={team}" for sex in ("female", "male") for team in ("day", "night")]
+    assert drawn == ["sex=female", "sex=male", "team=day", "team=night", *pairs]
+    accuracy = results.groups().set_index("group")["accuracy"]
+    spec = str(results.plot("groups").to_dict())
+    assert f"{accuracy['night']:.2f}"[:4] in spec
+
+
+def test_results_whose_method_is_gone_say_how_to_bring_it_back(tmp_path: Path):
+    fedavg = METHODS["fedavg"]
+    evenly.register(dataclasses.replace(fedavg, name="mine"))
+    try:
+        evenly.compare(
+            patients(), ["fedavg", "mine(epochs=2)"], **COLUMNS, rounds=1, seeds=1, out=tmp_path,
+            progress=False,
+        )  # fmt: skip
+        assert len(evenly.load_results(tmp_path)) == 2  # pyright: ignore[reportArgumentType]
+    finally:
+        del METHODS["mine"]
+    with pytest.raises(ValueError, match=r"method 'mine', whose code is not stored\. Register it"):
+        evenly.load_results(tmp_path)
+
+
+def test_data_of_a_folder_have_no_features(results: evenly.Results, tmp_path: Path):
+    """A model would take zeros for what patients have."""
+    again = evenly.load_results(results.save(tmp_path / "kept"))
+    assert isinstance(again, evenly.Results)
+    assert np.isnan(again.federation.x).all()
+    assert "features are not stored" in repr(again.federation)
+    assert "features are not stored" not in repr(results.federation)
 
 
 def test_files(results: evenly.Results, tmp_path: Path):

@@ -588,6 +588,7 @@ def test_images_keep_their_type_and_floats_become_float32():
         ({"x": [["a"]] * 4}, TypeError, "x must hold numbers, got dtype <U1"),
         ({"x": [[1], [1, 2], [1], [1]]}, TypeError, "an array, got a list whose rows have no"),
         ({"x": [1, 2, 3, 4]}, ValueError, r"got shape \(4,\). Try x.reshape"),
+        ({"x": [{"x": 1}] * 4}, TypeError, r"Of a Dataset, pass the inputs"),
         (
             {"y": [[0, 1]] * 4},
             ValueError,

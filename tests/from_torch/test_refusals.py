@@ -146,6 +146,7 @@ def test_arguments_are_checked():
     refused("a network", "requires a torch.nn.Module, or a function", TypeError)
     refused(lambda: 3, "requires a torch.nn.Module, or a function", TypeError)
     refused(nn.Linear(4, 3), "at least one row", example=torch.zeros(0, 4))
+    refused(nn.Linear(4, 3), r"or more axes, got shape \[4\]", example=torch.zeros(4))
     refused(nn.Linear(4, 3).requires_grad_(False), "has no parameters to train")
     refused(nn.Linear(4, 3), "loss must be 'cross-entropy', 'binary'", TypeError, loss="hinge")
     refused(nn.Linear(4, 1), "Pass loss='binary' for a single score")

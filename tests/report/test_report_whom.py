@@ -175,8 +175,8 @@ def test_the_worst_client_of_each_seed_is_told_where_it_is_not_always_the_same()
     worst = final_values(found, client_split(found))["fedavg"][0]["worst10"]
     assert worst == pytest.approx(100 * 25 / 60)
     sentence = (
-        " The worst client differs between seeds; on average over seeds it is right for 41.7 %"
-        " (worst 10 %)."
+        " Other seeds have another worst client; the worst client of each seed is right for 41.7 %"
+        " on average (worst 10 %)."
     )
     assert said(found)[1].endswith(sentence)
     for run in found.runs:

@@ -21,7 +21,14 @@ from evenly.report.charts.tradeoff import (
     rates_chart,
 )
 from evenly.report.charts.weighing import influence_chart
-from evenly.report.group_values import RATES, group_rates, group_split, groupings, with_groups
+from evenly.report.group_values import (
+    RATES,
+    GroupRate,
+    group_rates,
+    group_split,
+    groupings,
+    with_groups,
+)
 from evenly.report.values import (
     NAMED,
     Values,
@@ -89,8 +96,16 @@ def _groups(comparison: Comparison, metric: str, focus: Focus, split: str) -> al
         "These data have no groups of people. Name a sensitive column with sensitive=.",
     )
     rate = _one_of("rate", metric or "accuracy", tuple(RATES))
-    found = {label: group_rates(comparison, every[0], label, split, rate) for label in focus.series}
-    return rates_chart(found, rate, largest(found[focus.baseline]))
+    found: dict[str, list[GroupRate]] = {label: [] for label in focus.series}
+    shown: list[int] = []
+    for grouping in (*every[1:], every[0]):  # of several columns each, then their intersections
+        before = len(found[focus.baseline])
+        prefix = f"{grouping.title}=" if grouping.attribute else ""
+        for label, rates in found.items():
+            own = group_rates(comparison, grouping, label, split, rate)
+            rates += [one._replace(group=f"{prefix}{one.group}") for one in own]
+        shown += [before + g for g in largest(found[focus.baseline][before:])]
+    return rates_chart(found, rate, shown)
 
 
 def _influence(comparison: Comparison, focus: Focus) -> alt.LayerChart:

@@ -53,7 +53,8 @@ def _in_terminal(what: str, console: Console) -> Iterator[Report]:
         TextColumn("rounds"),
         TimeColumn(Column(no_wrap=True)),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    hidden = not console.is_terminal  # it would leave an empty line in a log
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(f"{what} (compiling)", total=None)
 
         def report(done: int, total: int) -> None:

@@ -51,7 +51,8 @@ class Results:
     Attributes:
         methods: Labels of the methods, in the order of the comparison.
         seeds: Seeds that each method was trained with.
-        federation: The data of the first seed.
+        federation: The data of the first seed. Of data that were passed from Python, a folder has
+            counts only, and all features are NaN.
         folder: The folder of the results; None if they are in memory only.
 
     Example:

@@ -306,10 +306,12 @@ def as_features(x: Any, *, exact: bool = False) -> np.ndarray:
     try:
         x = np.asarray(x)
     except ValueError:
+        x = np.empty(0, object)
+    if x.ndim < 2 and x.dtype == object:
         raise TypeError(
             f"x must be an array, got a {type(given).__name__} whose rows have no common shape. Of"
             " a Dataset, pass the inputs: numpy.stack([one[0] for one in dataset])."
-        ) from None
+        )
     if x.ndim < 2:
         raise ValueError(
             f"x must have one row per example, [rows, features] or more axes, got shape {x.shape}."

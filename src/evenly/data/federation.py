@@ -120,6 +120,7 @@ class Federation:
             f"{sum(rows.values()):,} rows ({counts})",
             f"labels {listed_names(self.labels)}",
             *([f"groups {listed_names(self.groups)}"] if len(self.groups) > 1 else []),
+            *(["counts only: the features are not stored"] if np.isnan(self.x[:1]).all() else []),
         ]
         return f"Federation {self.name!r}: {'; '.join(facts)}"
 

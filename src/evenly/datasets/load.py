@@ -292,7 +292,7 @@ def _unprivileged(texts: Sequence[str], columns: list[str]) -> list[list[str]]:
     require(
         bool(columns),
         f"--unprivileged {texts[0]} needs a sensitive column; none is given. Name one with"
-        " --sensitive.",
+        " --sensitive (sensitive= in Python).",
     )
     pairs = [_pair(text, columns) for text in texts]
     names = [column for column, _ in pairs]
@@ -311,8 +311,8 @@ def _pair(text: str, columns: list[str]) -> list[str]:
             return [column, text.removeprefix(f"{column}=")]
     require(
         len(columns) == 1,
-        "With several sensitive columns --unprivileged must be COLUMN=VALUE, with a column of"
-        f" {', '.join(columns)}, got {text!r}.",
+        "With several sensitive columns --unprivileged must be COLUMN=VALUE (in Python"
+        f" unprivileged={{COLUMN: VALUE}}), with a column of {', '.join(columns)}, got {text!r}.",
     )
     return [columns[0], text]
 

@@ -118,6 +118,13 @@ class Plan:
         """Whether the plan names the user's files: a table or plugins."""
         return "path" in self.data or bool(self.plugins)
 
+    @property
+    def method_names(self) -> list[str]:
+        """Names of the registered methods that the comparison needs."""
+        own = self.own.get("methods", {})
+        written = (part for text in self.methods if text not in own for part in parse_list(text))
+        return [head.name for head, *_ in written]
+
     def variants(self) -> list[Variant]:
         """All rows of the comparison, with sweeps expanded.
 

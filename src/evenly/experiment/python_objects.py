@@ -211,7 +211,7 @@ def write_federation(federation: Federation, folder: Path) -> None:
 
 
 def read_federation(folder: Path) -> Federation:
-    """The federation of a folder, with rows that have no features."""
+    """The federation of a folder, with rows whose only feature is NaN."""
     path = folder / DATA_FILE
     if not path.exists():
         raise ValueError(
@@ -247,7 +247,7 @@ def _federation(archive: Archive) -> Federation:
     )
     words = {key: tuple(header.pop(key)) for key in ("names", "labels", "groups", "unprivileged")}
     return Federation(
-        x=np.zeros((len(y), 1), np.float32),
+        x=np.full((len(y), 1), np.nan, np.float32),
         y=y.astype(np.int32),
         group=group.astype(np.int32),
         central=np.arange(begin, len(y), dtype=np.int32),

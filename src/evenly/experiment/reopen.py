@@ -400,7 +400,7 @@ def open_results(folder: Path) -> Comparison:
             " comparison."
         )
     results = folder.resolve()
-    refuse_unloaded(plan.plugins, folder)
+    refuse_unloaded(plan.plugins, folder, plan.method_names)
     with starting_directory(folder, plan):
         first = _stored_setting(plan, results)
         _refuse_unfinished(folder, *progress(plan, results, first))

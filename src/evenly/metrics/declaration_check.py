@@ -27,6 +27,7 @@ from evenly.metrics.metric import (
     Metric,
 )
 from evenly.randomness import generator
+from evenly.validation import shortened
 
 Array = np.ndarray
 TRIALS, CLIENTS_TRIED = 8, 31  # an odd number of clients: the median is then one client's accuracy
@@ -127,7 +128,8 @@ def _number(metric: Metric, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ValueError(
-            f"Metric {metric.name!r}: the function must return one number, or NaN, got {value!r}."
+            f"Metric {metric.name!r}: the function must return one number, or NaN, got"
+            f" {shortened(value)}."
         ) from None
 
 

@@ -132,7 +132,7 @@ def check_task(task: Task, federation: Federation) -> None:
         ValueError: Softmax expects 3 features, but rows of synthetic non-iid have 60. \
 Pass features=60.
     """
-    _refuse_others(task)
+    refuse_other_objects(task)
     features = getattr(task, "features", None)
     if isinstance(features, int) and features != prod(federation.x.shape[1:]):
         raise ValueError(
@@ -191,7 +191,7 @@ def _check(task: Task, row: tuple[int, ...], dtype: Any, labels: int) -> None:
             )
 
 
-def _refuse_others(task: Any) -> None:
+def refuse_other_objects(task: Any) -> None:
     """Raise for objects that are often passed in place of a task, such as a class or a PyTorch
     model.
     """

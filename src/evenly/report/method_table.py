@@ -132,8 +132,8 @@ def key_of(table: Table, unit: str, single: str = "One seed, so there are no int
         marks = [element("span", {"class": "swatch best"}, "best")]
         if table.seeds > 1:
             near = (
-                " the 95 % interval of the seed-by-seed difference from the best includes 0, or the"
-                " difference is the same in all of fewer than six seeds."
+                " the 95 % interval of the seed-by-seed difference from the best includes 0, or"
+                " there are fewer than six seeds and the difference is the same in all."
             )
             marks += [" ", element("span", {"class": "swatch near"}, "not clearly worse"), near]
     return element("p", {"class": "soft marks"}, spread, unit, *marks)

@@ -104,8 +104,8 @@ def sentences(whom: Whom) -> list[str]:
     told = {kind: _worst(whom, kind, own) for kind, own in parts.items() if own is not None}
     if np.isfinite(whom.worst_by_seed):
         told["clients"] += (
-            " The worst client differs between seeds; on average over seeds it is right for"
-            f" {whom.worst_by_seed:.1f} % (worst 10 %)."
+            " Other seeds have another worst client; the worst client of each seed is right for"
+            f" {whom.worst_by_seed:.1f} % on average (worst 10 %)."
         )
     return [_first(whom), *told.values()]
 

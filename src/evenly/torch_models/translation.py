@@ -152,9 +152,9 @@ def _refuse_forms(module: nn.Module) -> None:
 def _rows(example: Any, module: nn.Module) -> torch.Tensor:
     """Three rows of the example, in the type of the module's parameters if they are floats."""
     rows = torch.as_tensor(example).detach().to("cpu")
-    if rows.ndim < 1 or not len(rows):
+    if rows.ndim < 2 or not len(rows):
         raise ValueError(
-            "example must hold at least one row of features, [n, ...], got shape"
+            "example must hold at least one row of features, [n, features] or more axes, got shape"
             f" {list(rows.shape)}. Pass a few rows, such as x[:2]."
         )
     if rows.is_floating_point():
