@@ -49,7 +49,7 @@ def agree(module: nn.Module, x: Tensor = SOME, y: Tensor = LABELS, loss: Any = N
             return task.train_losses(model, shard, jax.random.key(1))[0].mean()
         return task.losses(model, shard).mean()
 
-    gradient = jax.grad(mean)(learned(initial))
+    gradient = jax.jit(jax.grad(mean))(learned(initial))
     found = task.to_torch(with_learned(initial, gradient))
     for name, value in module.named_parameters():
         wanted = torch.zeros_like(value) if value.grad is None else value.grad

@@ -179,7 +179,7 @@ def losses_of(outputs: int, loss: Any, labels: np.ndarray) -> tuple[Any, np.ndar
     assert isinstance(task, Translated)
     ones = jnp.ones(len(labels))
     shard = Shard(jnp.asarray(ROWS.numpy()), jnp.asarray(labels), jnp.asarray(labels), ones, ones)
-    return task, np.asarray(task.losses(task.init(jax.random.key(0)), shard)), module
+    return task, np.asarray(jax.jit(task.losses)(task.init(jax.random.key(0)), shard)), module
 
 
 @pytest.mark.parametrize(
