@@ -191,7 +191,9 @@ class MeanOfSymbols(nn.Module):
         return self.head((self.embed(x) * known).sum(1) / known.sum(1))
 
 
-@pytest.mark.parametrize("settings", [{}, {"stream": True}, {"lanes": 4}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"lanes": 4}, pytest.param({"stream": True}, marks=pytest.mark.further)]
+)
 def test_padding_needs_no_model_that_is_defined_for_zeros(settings: dict[str, Any]):
     torch.manual_seed(0)
     x = torch.randint(1, 11, (39, 5))
