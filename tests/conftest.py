@@ -15,6 +15,8 @@ from importlib import metadata
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# the workers use all cores: threads of PyTorch would only wait for each other
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
 # whatever a test does to JAX's settings, nothing is written into the user's home

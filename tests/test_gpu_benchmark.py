@@ -75,16 +75,17 @@ def test_accuracies_are_as_far_apart_as_the_farthest(gpu: ModuleType):
     assert gpu.apart({"accuracies": [80.0, 70.0]}, {"accuracies": [80.25, 69.5]}) == 0.5
 
 
-def test_a_missing_plan_and_unknown_parts_are_named(tmp_path: Path):
+def test_a_missing_plan_and_unknown_parts_are_named(
+    gpu: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
     def said(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, BENCHMARKS / "gpu.py", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 2
-        return done.stderr
+        monkeypatch.setattr(sys, "argv", ["gpu.py", *words])
+        with pytest.raises(SystemExit, match="2"):
+            gpu.main()
+        return capsys.readouterr().err
 
     assert "write it with: python benchmarks/thesis.py --write-plan" in said(
         str(tmp_path / "none.json")

@@ -70,11 +70,10 @@ def close(found: np.ndarray, expected: np.ndarray, name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-masks = st.lists(st.booleans(), min_size=4, max_size=4)
-
-
 # Every rule is tried on every example: drawing one takes longer than a round of all of them. There
-# are always four clients, of whom some are in the round: compiling takes longer than anything else.
+# are always four clients, of whom some are in the round: compiling takes longer than anything else,
+# and every number of clients is a program of its own. Other tests have rounds of two and four.
+masks = st.lists(st.booleans(), min_size=4, max_size=4).filter(lambda here: sum(here) != 3)
 
 
 @given(case=grouped_rounds((4,)), order=st.permutations(range(4)))

@@ -230,7 +230,13 @@ def test_exact_ranks_are_for_servers_that_see_every_loss_and_bins_for_sums():
     assert (summed.whole_cohort, summed.stages) == ("", 1)
 
 
-@EVERY
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=[pytest.mark.further] * (family in ("arithmetic", "harmonic")))
+        for family in FAMILIES
+    ],
+)
 def test_bins_are_exact_over_a_run_of_clients_that_differ(simulated: Simulated, family: str):
     exact = simulated(f"p-fedavg(family={family})", 3)
     summed = simulated(f"p-fedavg(family={family}, bins=4096)", 3)

@@ -32,7 +32,9 @@ def test_every_chart_is_drawn_without_a_complaint(browser, report):  # noqa: F81
         assert visit.complaints == []
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1040, 1280])
+@pytest.mark.parametrize(
+    "width", [320, 1040, *(pytest.param(n, marks=pytest.mark.further) for n in (390, 768, 1280))]
+)
 def test_nothing_overflows_sideways(browser, report, width):  # noqa: F811
     with Visit(browser, report, viewport={"width": width, "height": 844}) as visit:
         visit.page.evaluate(

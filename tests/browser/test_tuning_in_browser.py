@@ -41,7 +41,10 @@ def test_every_chart_is_drawn_without_a_complaint_and_a_mark_tells_its_settings(
         assert visit.complaints == []
 
 
-@pytest.mark.parametrize("viewport", [{"width": 320, "height": 640}, PHONE, DESK])
+@pytest.mark.parametrize(
+    "viewport",
+    [{"width": 320, "height": 640}, DESK, pytest.param(PHONE, marks=pytest.mark.further)],
+)
 def test_nothing_overflows_sideways(browser, report, viewport):  # noqa: F811
     with Visit(browser, report, viewport=viewport) as visit:
         visit.page.evaluate(

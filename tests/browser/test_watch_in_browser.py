@@ -123,7 +123,7 @@ def test_the_page_follows_an_experiment_until_it_is_killed(browser, processes, t
     visit.context.close()
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.further)])
 def test_a_finished_experiment_leads_to_its_report_and_many_methods_fit(
     browser,  # noqa: F811
     tmp_path: Path,

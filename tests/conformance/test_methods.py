@@ -66,7 +66,20 @@ IN_FORM = {
     ("propfair", "epsilon"): {"epsilon": 8},
     ("fedcvg-ratio", "memory"): {"start": "size"},
 }
-SAMPLED = pytest.mark.parametrize("select", [COHORT, Full()], ids=["by size", "full"])
+SAMPLED = {"by size": COHORT, "full": Full()}
+EVERY_FORM_SAMPLED = pytest.mark.parametrize(
+    "name, select",
+    [
+        pytest.param(
+            name,
+            select,
+            id=f"{sampling}-{name}",
+            marks=[pytest.mark.further] * (sampling == "full" and name in FORMS),
+        )
+        for sampling, select in SAMPLED.items()
+        for name in [*METHODS, *FORMS]
+    ],
+)
 
 K = 4
 DRAW = np.random.default_rng(7)
@@ -149,8 +162,7 @@ def test_it_builds_with_its_defaults(name: str):
         assert member.label
 
 
-@EVERY_FORM
-@SAMPLED
+@EVERY_FORM_SAMPLED
 def test_a_needed_signal_cannot_be_left_out(name: str, select: Select):
     for member in variant(name, select).members:
         for signal in member.rule.needs:
@@ -160,8 +172,7 @@ def test_a_needed_signal_cannot_be_left_out(name: str, select: Select):
                 applied(member.rule, SIGNALS._replace(**{signal: None}))
 
 
-@EVERY_FORM
-@SAMPLED
+@EVERY_FORM_SAMPLED
 def test_a_signal_that_is_not_needed_changes_nothing(name: str, select: Select):
     for member in variant(name, select).members:
         unneeded = set(Signals._fields) - member.rule.needs - ALWAYS
@@ -171,8 +182,7 @@ def test_a_signal_that_is_not_needed_changes_nothing(name: str, select: Select):
         assert_close((found.change, found.state), (expected.change, expected.state), 0)
 
 
-@EVERY_FORM
-@SAMPLED
+@EVERY_FORM_SAMPLED
 def test_permuting_clients_permutes_weights(name: str, select: Select):
     order = np.array([2, 0, 3, 1])
     shuffled = picked(SIGNALS, order)
@@ -187,8 +197,7 @@ def test_permuting_clients_permutes_weights(name: str, select: Select):
         assert_close((found.change, found.state), (expected.change, expected.state), 1e-5)
 
 
-@EVERY_FORM
-@SAMPLED
+@EVERY_FORM_SAMPLED
 def test_a_dropped_client_equals_absence(name: str, select: Select):
     gone = jnp.array([True, False, True, True])
     stayed = np.flatnonzero(gone)
@@ -202,8 +211,7 @@ def test_a_dropped_client_equals_absence(name: str, select: Select):
         assert_close((masked.change, masked.state), (absent.change, absent.state))
 
 
-@EVERY_FORM
-@SAMPLED
+@EVERY_FORM_SAMPLED
 def test_weights_are_finite_not_negative_and_zero_when_nobody_returned(name: str, select: Select):
     for member in variant(name, select).members:
         found = applied(member.rule)
@@ -219,8 +227,7 @@ def test_weights_are_finite_not_negative_and_zero_when_nobody_returned(name: str
         assert all(not leaf.any() for leaf in jax.tree.leaves(nobody.change))
 
 
-@EVERY_FORM
-@SAMPLED
+@EVERY_FORM_SAMPLED
 def test_what_a_client_keeps_has_the_form_of_what_it_starts_with(name: str, select: Select):
     """Otherwise memories could not be stored by client."""
     for member in variant(name, select).members:

@@ -26,12 +26,11 @@ from tests.simulations import COHORT, COMMON, task_for
 
 ROUNDS = 3
 SEEDS = Seeds(data=1, model=2, cohort=3, batches=4)
-# One method of every kind, and with other parts; the others are slow tests.
+# One method of every kind, and with other parts; the others are further tests.
 OFTEN = [
-    "fedavg", "q-fedavg", "afl", "fairfed", "fedcvg", "fedfb", "ditto", "fedmgda", "ifca", "frl",
-    "afl(form=local)", "fedavg+parity(p=0.9)", "fairfed(metric=spd)+reweigh+full",
-    "q-fedavg(q=2)+local-momentum", "fedavg+weighted(clients=4, replace=true)",
-    "e2fl(groups=3, final_pass=true, absent_vote=true)",
+    "afl", "fedcvg", "fedfb", "ditto", "fedmgda", "ifca", "afl(form=local)", "fedavg+parity(p=0.9)",
+    "fairfed(metric=spd)+reweigh+full", "q-fedavg(q=2)+local-momentum",
+    "fedavg+weighted(clients=4, replace=true)", "e2fl(groups=3, final_pass=true, absent_vote=true)",
     "e2fl(groups=2, inference=rank-clustering)",
 ]  # fmt: skip
 # Other forms of the methods, and every way to come to a group.
@@ -60,7 +59,14 @@ def test_a_deployment_is_the_simulation(text: str, tiny: Federation, task: Softm
         compare(algorithm, own, tiny)
 
 
-@pytest.mark.parametrize("text", ["q-fedavg(q=1)+full", "ditto+full", "fedavg+server-adam"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q-fedavg(q=1)+full",
+        "ditto+full",
+        pytest.param("fedavg+server-adam", marks=pytest.mark.further),
+    ],
+)
 def test_dropout_and_batch_statistics_are_those_of_the_simulation(text: str, tiny: Federation):
     own = Normalised(features=tiny.x.shape[1], classes=len(tiny.labels), dropout=0.3)
     compare(written(text).members[0], own, tiny)
@@ -79,7 +85,13 @@ def test_a_translated_module_is_that_of_the_simulation(tiny: Federation):
 
 @pytest.mark.parametrize(
     "text",
-    ["q-fedavg(q=1)+full", "fairfed+full", "fedmgda+full", "ifca+full", "e2fl(groups=3)+full"],
+    [
+        "q-fedavg(q=1)+full",
+        "fairfed+full",
+        "fedmgda+full",
+        "e2fl(groups=3)+full",
+        pytest.param("ifca+full", marks=pytest.mark.further),
+    ],
 )
 def test_clients_that_fail_are_those_that_drop_out_of_a_simulation(
     text: str, tiny: Federation, task: Softmax

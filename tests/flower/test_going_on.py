@@ -100,8 +100,17 @@ class KilledError(BaseException):
     """Ends a server wherever it is."""
 
 
-@pytest.mark.parametrize("place", ["evaluate_fn", "before the state", "after the state"])
-@pytest.mark.parametrize("error", [KilledError, RuntimeError])
+@pytest.mark.parametrize(
+    "place, error",
+    [
+        ("evaluate_fn", KilledError),
+        ("before the state", RuntimeError),
+        ("after the state", KilledError),
+        pytest.param("evaluate_fn", RuntimeError, marks=pytest.mark.further),
+        pytest.param("before the state", KilledError, marks=pytest.mark.further),
+        pytest.param("after the state", RuntimeError, marks=pytest.mark.further),
+    ],
+)
 def test_metrics_of_the_round_that_was_interrupted_are_kept(
     place: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -174,8 +183,17 @@ def dying(answer: Answer, kind: str, lost: int) -> Answer:
     return answered
 
 
-@pytest.mark.parametrize("kind", ["train", "query.measure", "evaluate"])
-@pytest.mark.parametrize("text", ["fairfed", "afl(form=local)"])
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        ("fairfed", "train"),
+        ("afl(form=local)", "query.measure"),
+        ("fairfed", "evaluate"),
+        pytest.param("afl(form=local)", "train", marks=pytest.mark.further),
+        pytest.param("fairfed", "query.measure", marks=pytest.mark.further),
+        pytest.param("afl(form=local)", "evaluate", marks=pytest.mark.further),
+    ],
+)
 def test_a_node_and_then_the_server_killed_in_the_middle_of_a_round_change_nothing(
     text: str, kind: str, tmp_path: Path
 ):

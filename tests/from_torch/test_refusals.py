@@ -180,7 +180,7 @@ def losses_of(outputs: int, loss: Any, labels: np.ndarray) -> tuple[Any, np.ndar
     assert isinstance(task, Translated)
     ones = jnp.ones(len(labels))
     shard = Shard(jnp.asarray(ROWS.numpy()), jnp.asarray(labels), jnp.asarray(labels), ones, ones)
-    return task, np.asarray(task.losses(task.init(jax.random.key(0)), shard)), module
+    return task, np.asarray(jax.jit(task.losses)(task.init(jax.random.key(0)), shard)), module
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,9 @@ class CentredInTraining(nn.Module):
         return self.layer(x - x.mean(0) if self.training else x)
 
 
-@pytest.mark.parametrize("example", [ROWS, torch.zeros(2, 4)])
+@pytest.mark.parametrize(
+    "example", [torch.zeros(2, 4), pytest.param(ROWS, marks=pytest.mark.further)]
+)
 def test_modules_that_mix_rows_in_training_are_refused(example: Tensor):
     sentence = "CentredInTraining mixes the rows of a batch in training: the scores of rows would"
     refused(CentredInTraining(0.0), sentence, example=example)
@@ -341,7 +343,10 @@ def test_modules_that_mix_rows_in_training_are_refused(example: Tensor):
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int64, torch.float32])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.bool, torch.int64, torch.float32, pytest.param(torch.uint8, marks=pytest.mark.further)],
+)
 def test_batch_norm_leaves_padding_out(dtype: torch.dtype):
     class Normed(nn.Module):
         def __init__(self) -> None:

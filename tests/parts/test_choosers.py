@@ -67,7 +67,9 @@ def test_the_example_of_the_specification():
     assert [int(choose(task, masks, shard)) for choose in CHOOSERS.values()] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("groups", [2, 3, 5, 8])
+@pytest.mark.parametrize(
+    "groups", [2, 5, *(pytest.param(n, marks=pytest.mark.further) for n in (3, 8))]
+)
 def test_choices_are_the_oracles(groups: int):
     theta = np.asarray(NETWORK.weights, np.float64)
     one, half, loss = (jax.jit(choose) for choose in (one_shot, binary, lowest_loss))

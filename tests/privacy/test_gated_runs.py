@@ -24,7 +24,14 @@ def made(federation: Federation, text: str, rounds: int = ROUNDS, **options) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["fedavg", "fedavg(weights=equal)", "q-fedavg(q=1)", "term(alpha=1)", "ditto", "fedfb"]
+    "name",
+    [
+        "fedavg(weights=equal)",
+        "q-fedavg(q=1)",
+        "ditto",
+        "fedfb",
+        *(pytest.param(name, marks=pytest.mark.further) for name in ("fedavg", "term(alpha=1)")),
+    ],
 )
 def test_without_noise_and_bounds_a_run_is_the_plain_run(tiny: Federation, name: str):
     (plain,), (private,) = made(tiny, f"{name}+full"), made(tiny, f"{name}+full+{LOOSE}")
@@ -45,7 +52,9 @@ def test_no_round_moves_the_model_by_more_than_the_clip(tiny: Federation):
     np.testing.assert_allclose(np.asarray(trace.clip), 0.02)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "q-fedavg(q=1)", "ifca(groups=2)"])
+@pytest.mark.parametrize(
+    "name", ["q-fedavg(q=1)", "ifca(groups=2)", pytest.param("fedavg", marks=pytest.mark.further)]
+)
 def test_clients_side_by_side_are_clipped_as_in_turn(tiny: Federation, name: str):
     (one,) = made(tiny, f"{name}+full+{TIGHT}", lanes=1)
     for lanes in (2, 6):
@@ -81,7 +90,7 @@ def test_noise_is_released_where_nobody_came(tiny: Federation):
     assert (flat(nobody.model) != flat(start.model)).any()
 
 
-@pytest.mark.parametrize("clip", ["adaptive", "0.02"])
+@pytest.mark.parametrize("clip", ["adaptive", pytest.param("0.02", marks=pytest.mark.further)])
 def test_an_interrupted_run_resumes_with_the_same_bits(tiny: Federation, clip: str, tmp_path: Path):
     text = f"q-fedavg(q=1)+full+dp(noise_multiplier=0.5, clip={clip}, forced=true)"
     options = {"evaluate_every": 1, "checkpoint": tmp_path / "saved"}

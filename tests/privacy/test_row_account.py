@@ -71,7 +71,7 @@ def test_the_census_of_a_deployment_is_one_more_release() -> None:
     assert not reads_census(algorithm(f"q-fedavg+full+dp(unit=row, {ONE})"))
 
 
-@pytest.mark.parametrize("epsilon", [1, 8])
+@pytest.mark.parametrize("epsilon", [1, pytest.param(8, marks=pytest.mark.further)])
 @pytest.mark.parametrize("method", ["fedavg", "q-fedavg(q=1)", "fairfed+reweigh", "fedcvg"])
 def test_calibrated_noise_spends_the_budget_and_not_more(method: str, epsilon: float) -> None:
     built = calibrated(algorithm(f"{method}+dp(unit=row, epsilon={epsilon})"), ROUNDS)

@@ -79,8 +79,15 @@ def test_a_run_needs_a_round(simulated: Simulated):
         simulate(simulated.task, simulated.federation, algorithms(TEXT), 0)
 
 
-@pytest.mark.parametrize("chunk, eval_chunk", [(7, 16), (64, 512)])
-@pytest.mark.parametrize("text", [TEXT, "fedfb"])
+@pytest.mark.parametrize(
+    "text, chunk, eval_chunk",
+    [
+        (TEXT, 64, 512),
+        ("fedfb", 7, 16),
+        pytest.param(TEXT, 7, 16, marks=pytest.mark.further),
+        pytest.param("fedfb", 64, 512, marks=pytest.mark.further),
+    ],
+)
 def test_nor_on_how_many_rows_are_read_at_a_time(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str, chunk: int, eval_chunk: int
 ):

@@ -36,10 +36,14 @@ def agree(together: list, alone: list, tolerance: float = 1e-6) -> None:
     "text",
     [
         "q-fedavg(q=[0, 1, 5])",
-        "fedavg(learning_rate=[0.1, 0.3])",
         "q-fedsgd(q=[1, 2], learning_rate=0.3)",
         "q-fedavg(q=[0, 1])+local-momentum(learning_rate=0.05)+server-fedadam(learning_rate=0.05)",
-        "fedprox(mu=[0, 0.5])+local-adam(learning_rate=0.02)+server-momentum(learning_rate=0.5)",
+        pytest.param("fedavg(learning_rate=[0.1, 0.3])", marks=pytest.mark.further),
+        pytest.param(
+            "fedprox(mu=[0, 0.5])+local-adam(learning_rate=0.02)"
+            "+server-momentum(learning_rate=0.5)",
+            marks=pytest.mark.further,
+        ),
     ],
 )
 def test_runs_together_equal_runs_alone(simulated: Simulated, text: str):

@@ -45,12 +45,12 @@ def shared_and_apart() -> tuple[Federation, Federation]:
 @pytest.mark.parametrize(
     "text",
     [
-        "fedavg",
         "ditto",
         "ifca(groups=3)",
-        "e2fl",
-        pytest.param("local", marks=pytest.mark.further),
-        pytest.param("e2fl(inference=lowest-loss)", marks=pytest.mark.further),
+        *(
+            pytest.param(text, marks=pytest.mark.further)
+            for text in ("fedavg", "local", "e2fl", "e2fl(inference=lowest-loss)")
+        ),
     ],
 )
 def test_counts_are_those_of_clients_with_their_own_copies(text: str):
