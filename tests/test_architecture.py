@@ -5,11 +5,15 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import evenly
 from evenly.algorithms import METHODS
@@ -167,6 +171,28 @@ def test_a_class_name_occurs_once():
         if isinstance(node, ast.ClassDef)
     ]
     assert {name for name, count in Counter(found).items() if count > 1} == set()
+
+
+def test_every_package_that_is_imported_is_declared():
+    """Optuna brings SQLAlchemy, and IPython is used only where it runs already."""
+    nodes = [node for path in MODULES for node in ast.walk(ast.parse(path.read_text()))]
+    modules = {
+        *(alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names),
+        *(str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)),
+    }
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
+    extras = [text for texts in project["optional-dependencies"].values() for text in texts]
+    declared = {
+        canonicalize_name(Requirement(text).name) for text in (*project["dependencies"], *extras)
+    }
+    installed = packages_distributions()
+    imported = {module.partition(".")[0] for module in modules} & installed.keys()
+    undeclared = {
+        package
+        for package in imported - {"IPython", "evenly", "sqlalchemy"}
+        if not declared & {canonicalize_name(one) for one in installed[package]}
+    }
+    assert not undeclared
 
 
 def test_folders_can_be_looked_through():

@@ -61,7 +61,8 @@ def test_a_healthy_machine_has_no_findings():
             },
             {},
             "",
-            "was tested with: python 3.14.0 (tested: 3.11 to 3.13), torch 3.0rc1 (tested: 2.13).",
+            "was tested with: python 3.14.0 (tested: 3.11 to 3.13), torch 3.0rc1 (tested: 2.11 to"
+            " 2.13).",
         ),
         (
             {"versions": {"numpy": "2.3.9"}, "optional": [{"name": "ray", "version": None}]},
@@ -114,15 +115,15 @@ def test_each_problem_is_reported(changes, environment, problem, warning):
 
 
 def test_the_tested_versions_are_those_that_the_tests_run_with():
-    """constraints.txt pins what is installed for the tests. JAX 0.11 is tried on GPUs, and several
-    versions of Flower by `make versions`.
+    """constraints.txt pins what is installed for the tests. JAX 0.11 is tried on GPUs and with
+    PyTorch 2.11, and several versions of Flower by `make versions`.
     """
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {canonicalize_name(name): version for name, version in (x.split("==") for x in lines)}
     for name, versions in checkup.TESTED.items():
         if name != "python":
             assert f"{'.'.join(pinned[canonicalize_name(name)].split('.')[:2])}" in versions
-            assert len(versions) == 1 or name in ("jax", "jaxlib", "flwr")
+            assert len(versions) == 1 or name in ("jax", "jaxlib", "flwr", "torch")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
     assert {canonicalize_name(name) for name in checkup.REQUIRED} == needed | {"jaxlib"}

@@ -122,8 +122,8 @@ def _size(number: int | None) -> str:
 # The facts that `evenly doctor` collects, and how it judges them
 
 # Minor versions that this version of evenly was tested with, from the oldest to the newest: those
-# of constraints.txt, every version of Python that the tests install, JAX 0.11 on GPUs, and the
-# versions of Flower that `make versions` runs.
+# of constraints.txt, every version of Python that the tests install, JAX 0.11 on GPUs and with
+# PyTorch 2.11 on CPUs, and the versions of Flower that `make versions` runs.
 TESTED: dict[str, tuple[str, ...]] = {
     "python": ("3.11", "3.12", "3.13"),
     "jax": ("0.10", "0.11"), "jaxlib": ("0.10", "0.11"), "numpy": ("2.4",), "scipy": ("1.17",),
@@ -131,7 +131,7 @@ TESTED: dict[str, tuple[str, ...]] = {
     "altair": ("6.3",), "vl-convert-python": ("1.9",), "jinja2": ("3.1",), "markupsafe": ("3.0",),
     "typer": ("0.20",), "rich": ("14.3",), "pydantic": ("2.14",), "optuna": ("5.0",),
     "flwr": ("1.26", "1.29", "1.34", "1.36", "1.37", "1.39", "1.41"),
-    "torch": ("2.13",), "ray": ("2.55",), "tensorboardX": ("2.6",),
+    "torch": ("2.11", "2.13"), "ray": ("2.55",), "tensorboardX": ("2.6",),
     "mlflow-skinny": ("3.17",), "wandb": ("0.31",), "zensical": ("0.0",),
 }  # fmt: skip
 OPTIONAL = {  # distribution: what it enables, and how to install it

@@ -15,7 +15,6 @@ from functools import wraps
 from math import isfinite
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 
@@ -24,23 +23,27 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-class PlainHelp(click.Command):
-    """Help in plain text.
-
-    Typer escapes "[default: ...]" for Rich whenever Rich is installed. Rich's markup is off here,
-    so nothing removes the backslash again.
-    """
-
-    def get_help(self, ctx: click.Context) -> str:
-        return super().get_help(ctx).replace("\\[", "[")
-
-
-class Command(PlainHelp, TyperCommand):
+class Command(TyperCommand):
     """A command with plain help."""
 
+    def get_help(self, ctx: Any) -> str:
+        return _plain(super().get_help(ctx))
 
-class Group(PlainHelp, TyperGroup):
+
+class Group(TyperGroup):
     """A group of commands with plain help."""
+
+    def get_help(self, ctx: Any) -> str:
+        return _plain(super().get_help(ctx))
+
+
+def _plain(text: str) -> str:
+    """Return help without the backslash of "\\[default: ...]".
+
+    Typer escapes this for Rich whenever Rich is installed. Rich's markup is off here, so nothing
+    removes the backslash again.
+    """
+    return text.replace("\\[", "[")
 
 
 class Commands(typer.Typer):

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from evenly.torch_models.graph import Graph, Node, Ref, operation_of
 from evenly.torch_models.images import FILTERS
@@ -85,7 +86,7 @@ def traced(module: nn.Module, *inputs: torch.Tensor, training: bool, rows: bool 
     module.train(training)
     shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs) if rows else None
     try:
-        with quiet_export(), torch.enable_grad():
+        with quiet_export(), LastStates(), torch.enable_grad():
             exported = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
             _detach_what_has_no_gradient(exported.graph)
             exported = exported.run_decompositions(_decompositions())
@@ -102,6 +103,24 @@ def traced(module: nn.Module, *inputs: torch.Tensor, training: bool, rows: bool 
     graph = _graph(exported, inputs[0].shape[0], names)
     _refuse_unknown(type(module).__name__, graph)
     return Traced(graph, {names[name]: value for name, value in found.items()})
+
+
+class LastStates(TorchFunctionMode):
+    """Gives the last states of an LSTM the shape of its first states.
+
+    torch.export adds an axis of length 1 to them in PyTorch 2.11
+    (https://github.com/pytorch/pytorch/issues/151200). PyTorch 2.13 does not.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func is not torch.lstm or not isinstance(args[1], list | tuple):  # a packed sequence
+            return found
+        outputs, *last = found
+        return outputs, *(
+            after if after.ndim == before.ndim else after.reshape(before.shape)
+            for after, before in zip(last, args[1], strict=True)
+        )
 
 
 def _detach_what_has_no_gradient(graph: Any) -> None:
