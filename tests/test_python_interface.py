@@ -201,7 +201,7 @@ def torch_module() -> Any:
 
 
 FRAME = pd.DataFrame({"ward": ["a", "b"], "age": [1.0, 2.0], "ill": [0, 1]})
-NEEDS = r"The first argument must be a task: a model with init, losses, penalty, predict\. Got "
+NEEDS = r"task must be a model with init, losses, penalty, predict\. Got "
 
 
 @pytest.mark.parametrize(

@@ -358,7 +358,7 @@ def test_bad_tables_get_one_sentence(change, words, table, tmp_path):
         ),
         (
             ["--sensitive", "sex,smokes", "--unprivileged", "f"],
-            "must be COLUMN=VALUE, with a column of sex, smokes, got 'f'",
+            "COLUMN: VALUE}), with a column of sex, smokes, got 'f'",
         ),
         (["--unprivileged", "f"], "--unprivileged f needs a sensitive column"),
     ],

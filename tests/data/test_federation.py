@@ -575,6 +575,17 @@ def test_images_keep_their_type_and_floats_become_float32():
     assert arrays(x=np.zeros((4, 3, 3))).x.dtype == np.float32
 
 
+class Endless:
+    """A data set that makes its examples up, and never raises IndexError."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number: int):
+        assert number < 4, "read beyond the end"
+        return {"x": np.zeros(2)}
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -589,6 +600,7 @@ def test_images_keep_their_type_and_floats_become_float32():
         ({"x": [[1], [1, 2], [1], [1]]}, TypeError, "an array, got a list whose rows have no"),
         ({"x": [1, 2, 3, 4]}, ValueError, r"got shape \(4,\). Try x.reshape"),
         ({"x": [{"x": 1}] * 4}, TypeError, r"Of a Dataset, pass the inputs"),
+        ({"x": Endless()}, TypeError, r"got a Endless .* Of a Dataset, pass the inputs"),
         (
             {"y": [[0, 1]] * 4},
             ValueError,

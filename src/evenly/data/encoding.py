@@ -303,8 +303,10 @@ def as_features(x: Any, *, exact: bool = False) -> np.ndarray:
     result is a copy, unless `x` is a memory-mapped file that needs no conversion.
     """
     mapped, given = isinstance(x, np.memmap), x
+    listed = isinstance(x, list | tuple) or not hasattr(x, "__getitem__")
     try:
-        x = np.asarray(x)
+        # a Dataset that never raises IndexError would be read for ever
+        x = np.asarray(x) if listed or hasattr(x, "__array__") else np.empty(0, object)
     except ValueError:
         x = np.empty(0, object)
     if x.ndim < 2 and x.dtype == object:

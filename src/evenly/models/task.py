@@ -219,9 +219,7 @@ def refuse_other_objects(task: Any) -> None:
         hint = "Translate it: evenly.from_torch(module, example), where example is a few rows."
     elif "equinox" in family:
         hint = "Wrap it: evenly.models.from_equinox(lambda key: YourModule(..., key=key))."
-    raise TypeError(
-        f"The first argument must be a task: a model with {', '.join(PARTS)}. Got {what}. {hint}"
-    )
+    raise TypeError(f"task must be a model with {', '.join(PARTS)}. Got {what}. {hint}")
 
 
 def _example(row: tuple[int, ...], dtype: Any) -> Shard:
