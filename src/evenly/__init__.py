@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from evenly.api.experiments import load_results as load_results
     from evenly.api.experiments import reproduce as reproduce
     from evenly.api.experiments import run as run
-    from evenly.api.experiments import tune as tune
     from evenly.api.results import Results as Results
     from evenly.api.search import TuningResults as TuningResults
+    from evenly.api.search import tune as tune
     from evenly.api.study_results import StudyResults as StudyResults
     from evenly.auditing import audit as audit
     from evenly.catalogue import cite as cite
@@ -71,7 +71,7 @@ _HOME = {
     "load_results": "evenly.api.experiments", "register": "evenly.plugins",
     "reproduce": "evenly.api.experiments", "run": "evenly.api.experiments",
     "save": "evenly.saved_models", "synthetic": "evenly.datasets", "train": "evenly.simulate.train",
-    "tune": "evenly.api.experiments", "variants": "evenly.algorithms",
+    "tune": "evenly.api.search", "variants": "evenly.algorithms",
 }  # fmt: skip
 # these load installed plugins first
 _READ_REGISTRIES = (

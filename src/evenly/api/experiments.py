@@ -1,23 +1,21 @@
-"""The public functions that train: `compare`, `tune`, `run` and `reproduce`; and `load_results`."""
+"""The public functions that train: `compare`, `run` and `reproduce`; and `load_results`. `tune` is
+in `evenly.api.search`.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from evenly.api.execution import ExecutionSettings, experiment_record, locked, run_plan, run_study
+from evenly.api.execution import ExecutionSettings, experiment_record, run_plan, run_study
 from evenly.api.progress import progress_bar
 from evenly.api.results import Results
-from evenly.api.search import TuningResults
 from evenly.api.settings import (
     ColumnSettings,
     MethodLike,
     TrainingSettings,
     plan_comparison,
-    plan_fields,
-    record_of,
-    source_of,
     with_settings,
 )
 from evenly.api.study_results import StudyResults
@@ -36,10 +34,11 @@ from evenly.experiment.observe import Log
 from evenly.experiment.paper import paper_lines
 from evenly.experiment.reopen import open_results, open_study, read_plan, read_search
 from evenly.experiment.study import StudyPlan
-from evenly.experiment.tuning import QFFL, open_search, search
-from evenly.experiment.tuning_space import plan_tuning
 from evenly.plugins import load_files
 from evenly.validation import shortened
+
+if TYPE_CHECKING:
+    from evenly.api.search import TuningResults
 
 Show = bool | Progress  # whether to show progress, or a function that is told of it
 METHODS = ("fedavg", "q-fedavg(q=[1, 5])")
@@ -129,8 +128,8 @@ def compare(
         ['fedavg', 'q-fedavg(q=1)', 'q-fedavg(q=5)']
     """
     plan = plan_comparison(data, methods, settings, plugins)
-    record = RunRecord(command=_call("compare", data, methods, settings))
-    options = _options(progress, force=force)
+    record = RunRecord(command=call_of("compare", data, methods, settings))
+    options = options_of(progress, force=force)
     if callable(log):
         options = options._replace(log=log)
     else:
@@ -138,93 +137,6 @@ def compare(
         check_loggers(loggers)
         options = options._replace(loggers=loggers)
     return run_plan(plan, record, None if out is None else Path(out), options)
-
-
-@with_settings(ColumnSettings, TrainingSettings)
-def tune(
-    data: Any = "synthetic",
-    method: str = QFFL,
-    *,
-    objectives: str | Iterable[str] = ("variance",),
-    keep: str = "average",
-    within: float | None = None,
-    baseline: str = "",
-    trials: int | None = None,
-    batch: int = 16,
-    out: str | Path | None = None,
-    force: bool = False,
-    progress: Show = True,
-    plugins: Iterable[str | Path] = (),
-    **settings: Any,
-) -> TuningResults:
-    """Search the settings that a method leaves open, as `evenly tune` does.
-
-    Trials are compared on validation rows. The chosen settings and the baseline are then trained
-    again and evaluated on test rows, once.
-
-    Args:
-        data: As for `compare`.
-        method: The method with the settings to search, such as ``"q-fedavg(q=0.001..10:log)"`` or
-            ``"q-fedavg(q=[0.1, 1, 5])"``.
-        objectives: Metrics to improve. Several give a Pareto front.
-        keep: Metric that must stay within a margin of the baseline's.
-        within: The margin, in the unit of `keep`; infinity for none. By default 1 with one
-            objective, which is a point of accuracy, and none with several.
-        baseline: Method from which the margin is measured. By default q = 0 if q is searched, else
-            fedavg.
-        trials: Number of settings to try. By default 64, or all combinations if there are fewer.
-        batch: Number of trials that are proposed and trained together.
-        out: A folder for trials, results and both reports. Repeat the call to resume.
-        force: Whether to replace results of other settings in the folder.
-        progress: As for `compare`.
-        plugins: As for `compare`.
-        settings: The columns of a table and how methods are trained, from `client` to
-            `evaluate_every`, as for `compare`. Trials are evaluated after their last round only;
-            `evaluate_every` is for the chosen settings and the baseline.
-
-    Returns:
-        All trials, the choice, and the results of the chosen settings beside the baseline.
-
-    Raises:
-        TypeError: If an argument has a wrong type or does not exist.
-        ValueError: If the method leaves no setting open, or an option is not valid.
-
-    Example:
-        >>> import evenly
-        >>> found = evenly.tune(
-        ...     "synthetic(clients=10)", "q-fedavg(q=[1, 5])", rounds=5, seeds=1, progress=False
-        ... )
-        >>> len(found.table())
-        3
-    """
-    files, training = load_files(plugins), record_of(TrainingSettings, settings)
-    source, held = source_of(data, record_of(ColumnSettings, settings))
-    plan, number = plan_tuning(
-        method,
-        source,
-        objectives=[objectives] if isinstance(objectives, str) else list(objectives),
-        keep=keep,
-        within=within,
-        baseline=baseline,
-        trials=trials,
-        batch=batch,
-        plugins=files,
-        **plan_fields(training, held),
-    )
-    command = _call("tune", data, method, settings)
-    options = _options(progress, force=force)
-    what = f"trying {number} settings on {len(plan.shared.seeds)} seeds"
-    if out is None:
-        with options.bar(what) as report:
-            return TuningResults(search(plan, number, progress=report, command=command))
-    from evenly.report.tuning_page import write_tuning  # Altair is slow to import
-
-    folder = Path(out)
-    with locked(folder):
-        with options.bar(what) as report:
-            tuning = search(plan, number, folder, force=force, progress=report, command=command)
-        write_tuning(tuning, folder)
-    return TuningResults(tuning, folder)
 
 
 def run(
@@ -273,7 +185,7 @@ def run(
         contents, name = read(Path(experiment)), Path(experiment).stem
     short = {"quick": quick, "seeds": seeds, "rounds": rounds}
     words = "..." if isinstance(experiment, Mapping) else repr(str(experiment))
-    options = _options(progress, force=force)
+    options = options_of(progress, force=force)
     return _run(contents, name, out, short=short, command=f"evenly.run({words})", options=options)
 
 
@@ -315,7 +227,7 @@ def reproduce(
         ['split', 'method', 'metric', 'paper']
     """
     short = {"quick": quick, "seeds": seeds, "rounds": rounds}
-    options = _options(progress, force=force)
+    options = options_of(progress, force=force)
 
     def one(experiment: str, folder: str | Path | None) -> Results | StudyResults:
         command = f"evenly.reproduce({experiment!r})"
@@ -331,7 +243,7 @@ def reproduce(
 
 def load_results(
     folder: str | Path, *, plugins: Iterable[str | Path] = ()
-) -> Results | StudyResults | TuningResults:
+) -> "Results | StudyResults | TuningResults":
     """Read the results in a folder, written by a function, by the command line or by a deployment.
     Nothing is trained.
 
@@ -361,7 +273,9 @@ def load_results(
     load_files(plugins)
     path = Path(folder)
     if searched := read_search(path):
-        return TuningResults(open_search(searched, path), path)
+        from evenly.api.search import open_tuning  # Optuna is slow to import
+
+        return open_tuning(searched, path)
     plan = read_plan(path)
     if isinstance(plan, StudyPlan):
         record = read_record(path) or RunRecord()
@@ -393,13 +307,14 @@ def _told(report: Progress, what: str) -> Iterator[Progress]:
     yield report
 
 
-def _options(progress: Show, *, force: bool) -> ExecutionSettings:
+def options_of(progress: Show, *, force: bool) -> ExecutionSettings:
+    """How a plan is executed, from what the caller passed."""
     if callable(progress):
         return ExecutionSettings(force, bar=partial(_told, progress))
     return ExecutionSettings(force, bar=progress_bar) if progress else ExecutionSettings(force)
 
 
-def _call(function: str, data: Any, methods: Any, settings: Mapping[str, Any]) -> str:
+def call_of(function: str, data: Any, methods: Any, settings: Mapping[str, Any]) -> str:
     """The call as a report repeats it."""
     shown = repr(data) if isinstance(data, str) else type(data).__name__
     what = [methods] if isinstance(methods, str) or not isinstance(methods, Iterable) else methods

@@ -1,16 +1,29 @@
-"""The results of a search for settings: its trials, its choice, and what the choice does on test
-rows.
+"""The public function `tune`, and the results of a search for settings: its trials, its choice, and
+what the choice does on test rows.
 """
 
+from collections.abc import Iterable
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evenly.api.execution import locked
+from evenly.api.experiments import Show, call_of, options_of
 from evenly.api.results import Results
+from evenly.api.settings import (
+    ColumnSettings,
+    TrainingSettings,
+    plan_fields,
+    record_of,
+    source_of,
+    with_settings,
+)
 from evenly.experiment.folder import CHOSEN
 from evenly.experiment.search_trials import Trial, TuningChoice
-from evenly.experiment.tuning import Tuning, trial_rows
+from evenly.experiment.tuning import QFFL, Tuning, open_search, search, trial_rows
+from evenly.experiment.tuning_space import TuningPlan, plan_tuning
+from evenly.plugins import load_files
 
 if TYPE_CHECKING:
     import altair as alt
@@ -119,3 +132,95 @@ class TuningResults:
     def _repr_html_(self) -> str:
         words = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences())
         return f"<div>{words}</div>{self.results._repr_html_()}"
+
+
+@with_settings(ColumnSettings, TrainingSettings)
+def tune(
+    data: Any = "synthetic",
+    method: str = QFFL,
+    *,
+    objectives: str | Iterable[str] = ("variance",),
+    keep: str = "average",
+    within: float | None = None,
+    baseline: str = "",
+    trials: int | None = None,
+    batch: int = 16,
+    out: str | Path | None = None,
+    force: bool = False,
+    progress: Show = True,
+    plugins: Iterable[str | Path] = (),
+    **settings: Any,
+) -> TuningResults:
+    """Search the settings that a method leaves open, as `evenly tune` does.
+
+    Trials are compared on validation rows. The chosen settings and the baseline are then trained
+    again and evaluated on test rows, once.
+
+    Args:
+        data: As for `compare`.
+        method: The method with the settings to search, such as ``"q-fedavg(q=0.001..10:log)"`` or
+            ``"q-fedavg(q=[0.1, 1, 5])"``.
+        objectives: Metrics to improve. Several give a Pareto front.
+        keep: Metric that must stay within a margin of the baseline's.
+        within: The margin, in the unit of `keep`; infinity for none. By default 1 with one
+            objective, which is a point of accuracy, and none with several.
+        baseline: Method from which the margin is measured. By default q = 0 if q is searched, else
+            fedavg.
+        trials: Number of settings to try. By default 64, or all combinations if there are fewer.
+        batch: Number of trials that are proposed and trained together.
+        out: A folder for trials, results and both reports. Repeat the call to resume.
+        force: Whether to replace results of other settings in the folder.
+        progress: As for `compare`.
+        plugins: As for `compare`.
+        settings: The columns of a table and how methods are trained, from `client` to
+            `evaluate_every`, as for `compare`. Trials are evaluated after their last round only;
+            `evaluate_every` is for the chosen settings and the baseline.
+
+    Returns:
+        All trials, the choice, and the results of the chosen settings beside the baseline.
+
+    Raises:
+        TypeError: If an argument has a wrong type or does not exist.
+        ValueError: If the method leaves no setting open, or an option is not valid.
+
+    Example:
+        >>> import evenly
+        >>> found = evenly.tune(
+        ...     "synthetic(clients=10)", "q-fedavg(q=[1, 5])", rounds=5, seeds=1, progress=False
+        ... )
+        >>> len(found.table())
+        3
+    """
+    files, training = load_files(plugins), record_of(TrainingSettings, settings)
+    source, held = source_of(data, record_of(ColumnSettings, settings))
+    plan, number = plan_tuning(
+        method,
+        source,
+        objectives=[objectives] if isinstance(objectives, str) else list(objectives),
+        keep=keep,
+        within=within,
+        baseline=baseline,
+        trials=trials,
+        batch=batch,
+        plugins=files,
+        **plan_fields(training, held),
+    )
+    command = call_of("tune", data, method, settings)
+    options = options_of(progress, force=force)
+    what = f"trying {number} settings on {len(plan.shared.seeds)} seeds"
+    if out is None:
+        with options.bar(what) as report:
+            return TuningResults(search(plan, number, progress=report, command=command))
+    from evenly.report.tuning_page import write_tuning  # Altair is slow to import
+
+    folder = Path(out)
+    with locked(folder):
+        with options.bar(what) as report:
+            tuning = search(plan, number, folder, force=force, progress=report, command=command)
+        write_tuning(tuning, folder)
+    return TuningResults(tuning, folder)
+
+
+def open_tuning(plan: TuningPlan, folder: Path) -> TuningResults:
+    """The results of a finished search, from its folder."""
+    return TuningResults(open_search(plan, folder), folder)
