@@ -231,14 +231,8 @@ RUNNABLE = [
 ]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=[pytest.mark.further] * (page != ROOT / "README.md"))
-        for page in RUNNABLE
-    ],
-    ids=name,
-)
+@pytest.mark.further
+@pytest.mark.parametrize("page", RUNNABLE, ids=name)
 def test_what_the_page_says_works(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]):
     names: dict[str, Any] = {"__name__": "page"}
     absent: list[str] = []

@@ -35,6 +35,7 @@ def prose(text: str) -> str:
     return re.sub(r"`[^`\n]+`", "", re.sub(hidden, "", text, flags=re.MULTILINE | re.DOTALL))
 
 
+@pytest.mark.further
 def test_generated_parts_are_up_to_date():
     command = [sys.executable, "-m", "tools.generate", "--check"]
     done = subprocess.run(

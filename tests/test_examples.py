@@ -37,6 +37,7 @@ def check(path: Path, printed: str) -> None:
     assert len(path.read_text().splitlines()) <= 90
 
 
+@pytest.mark.further
 @EVERY
 @pytest.mark.usefixtures("registries")
 def test_the_example_runs(

@@ -181,6 +181,7 @@ def test_a_rounds_time_leaves_out_what_comes_before_and_after(growth: ModuleType
     assert timed.cohort.shape == (100, 1)
 
 
+@pytest.mark.further
 def test_a_point_is_measured_also_with_its_features_in_a_file(growth: ModuleType, tmp_path: Path):
     point = growth.Point("clients", 60, 20, mapped=True, steps=300)
     growth.keep(growth.drawn(point), tmp_path)

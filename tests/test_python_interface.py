@@ -38,6 +38,13 @@ WITH_EXAMPLES = [
     for path in sorted(SOURCE.rglob("*.py"))
     if ">>> " in path.read_text() and path.parent.name != "metrics" and path.name != "__init__.py"
 ]
+TRAINING = {  # examples that train several models
+    "evenly.api.experiments",
+    "evenly.api.results",
+    "evenly.api.search",
+    "evenly.api.study_results",
+    "evenly.privacy.claims",
+}
 PUBLIC = [
     ("evenly", name)
     for name in (
@@ -70,7 +77,13 @@ def test_code_in_the_docstring_of_a_package_is_an_example_that_holds(name: str):
     assert doctest.testmod(module).failed == 0
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.further] * (name in TRAINING))
+        for name in WITH_EXAMPLES
+    ],
+)
 def test_examples_of_modules_hold(name: str):
     found = doctest.testmod(importlib.import_module(name), extraglobs={"evenly": evenly})
     assert found.attempted > 0

@@ -162,6 +162,7 @@ def address(site: Path) -> Iterator[str]:
         thread.join(timeout=10)
 
 
+@pytest.mark.further
 @pytest.mark.browser
 def test_the_site_in_a_browser_stays_on_its_machine_and_within_a_phone(site: Path, address: str):
     path = (

@@ -10,18 +10,17 @@ from tests.datasets.real_data import need
 from tools import tutorials
 
 FLOWER = "hospitals_with_flower"
-SOON = {"auditing"}  # the others are slow tests: they train
 DATA = {"group_fairness": "acs-income"}
 EVERY = pytest.mark.parametrize("script", tutorials.scripts(), ids=lambda script: script.stem)
 
 
 def executed(script: Path) -> object:
     """The script as a parameter, with the marks of its test."""
-    marks = [pytest.mark.further] if script.stem not in SOON else []
-    marks += [pytest.mark.data] if script.stem in DATA else []
+    marks = [pytest.mark.data] if script.stem in DATA else []
     return pytest.param(script, marks=marks, id=script.stem)
 
 
+@pytest.mark.further
 @pytest.mark.parametrize("script", [executed(script) for script in tutorials.scripts()])
 def test_a_tutorial_shows_what_its_page_says(script: Path, tmp_path: Path):
     if script.stem in DATA:

@@ -211,6 +211,7 @@ mine = evenly.Algorithm(work=LocalTraining(), rule=rule, select=Full(), label="m
 """
 
 
+@pytest.mark.further
 def test_an_importable_object_is_stored_by_its_name_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

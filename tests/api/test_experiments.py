@@ -59,6 +59,7 @@ def test_a_file_and_a_dict_and_the_command_line_run_the_same(tmp_path: Path):
         evenly.run({**tomllib.loads(EXPERIMENT), "rouns": 3})
 
 
+@pytest.mark.further
 def test_an_experiment_of_a_paper_is_reproduced_as_by_the_command(tmp_path: Path):
     short = {"quick": True, "seeds": 1, "rounds": 2}
     results = evenly.reproduce("qffl/synthetic", out=tmp_path / "python", progress=False, **short)
@@ -75,6 +76,7 @@ def test_an_experiment_of_a_paper_is_reproduced_as_by_the_command(tmp_path: Path
         evenly.reproduce("qffl/synthetc")
 
 
+@pytest.mark.further
 @pytest.mark.data
 def test_a_study_has_its_partitions(tmp_path: Path):
     results = evenly.reproduce(
@@ -93,6 +95,7 @@ def test_a_study_has_its_partitions(tmp_path: Path):
         results["x"]
 
 
+@pytest.mark.further
 def test_a_search_gives_the_same_as_the_command(tmp_path: Path):
     patients().to_csv(tmp_path / "patients.csv", index=False)
     method = "q-fedavg(q=[1, 5])"
@@ -199,6 +202,7 @@ evenly.register(dataclasses.replace(METHODS["fedavg"], name="careful"))
 """
 
 
+@pytest.mark.further
 @pytest.mark.usefixtures("registries")
 def test_results_of_a_plugin_are_read_with_the_plugin(tmp_path: Path):
     own = tmp_path / "own.py"

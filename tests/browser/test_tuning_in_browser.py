@@ -25,6 +25,7 @@ def report(tmp_path_factory) -> Path:
     )
 
 
+@pytest.mark.further
 def test_every_chart_is_drawn_without_a_complaint_and_a_mark_tells_its_settings(browser, report):  # noqa: F811
     with Visit(browser, report, viewport=DESK) as visit:
         visit.page.locator(

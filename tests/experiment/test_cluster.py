@@ -179,6 +179,7 @@ def test_stopped_by_the_user_workers_keep_what_they_have(where, cache, long, tmp
     assert not list(cache.rglob("*.npz"))
 
 
+@pytest.mark.further
 def test_a_table_travels_to_workers_that_do_not_have_it(where, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # workers are elsewhere, and the path is relative
     draw = np.random.default_rng(0)

@@ -257,6 +257,7 @@ def finished(out: Path) -> int:
         return study.execute("select count(*) from trials").fetchone()[0]
 
 
+@pytest.mark.further
 def test_a_search_that_is_killed_goes_on_to_the_same_end(tmp_path, monkeypatch):
     """For real: kill -9 when some trials are finished; the same call then trains only the rest, and
     ends as if nothing had been.

@@ -14,7 +14,7 @@ from evenly.models.task import TrainingTask
 from tests.from_torch.agreement import UNSTABLE, distances, drift
 from tests.from_torch.modules import CASES
 
-SHORT = {"mlp", "lenet", "operations"}
+SHORT = {"mlp", "lenet"}
 EVERY = [pytest.param(name, marks=[pytest.mark.further] * (name not in SHORT)) for name in CASES]
 SINGLE = [pytest.param(name, marks=[pytest.mark.slow] * (name != "mlp")) for name in CASES]
 

@@ -53,6 +53,7 @@ def test_three_rounds_of_fedavg_equal_a_loop_in_pytorch(federation: evenly.Feder
     assert (task.predict(trace.model, federation.x) == expected).all()
 
 
+@pytest.mark.further
 def test_lanes_and_streaming_change_nothing(federation: evenly.Federation, dropping: Any):
     algorithms = [evenly.algorithm(f"q-fedavg(q={q}, batch_size=8)+full") for q in (0, 1)]
     runs = [
@@ -122,6 +123,7 @@ def test_a_search_trains_a_translated_module(federation: evenly.Federation, drop
     assert len(found.table()) == 3  # with the baseline
 
 
+@pytest.mark.further
 def test_an_interrupted_run_draws_the_same_masks_again(
     federation: evenly.Federation, dropping: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -158,6 +160,7 @@ def test_pictures_that_are_cropped_and_mirrored_train_weights_for_pytorch(
     assert (trace.model.params["fc.weight"] != other.model.params["fc.weight"]).any()
 
 
+@pytest.mark.further
 def test_another_loss_or_weight_is_another_model():
     from evenly.experiment.python_objects import stored_model
 

@@ -66,6 +66,7 @@ def expected_logits(given: dict[str, Any], x: np.ndarray) -> Any:
     return h.mean((2, 3)) @ given["fc.weight"].T + given["fc.bias"]
 
 
+@pytest.mark.further
 def test_a_state_dict_gives_torchvisions_network_with_other_norms(tmp_path):
     given = state()
     task = ResNet(**SMALL, stem="imagenet", weights=saved(tmp_path, given))

@@ -92,6 +92,7 @@ def test_tensorboard_holds_every_point_once(tmp_path: Path):
         assert b"method.q" in file.read_bytes(), "the settings are there"
 
 
+@pytest.mark.further
 @pytest.mark.filterwarnings("ignore")  # the database library warns of its own future
 def test_mlflow_holds_every_point_once_with_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +158,7 @@ def written(path: Path) -> list[Any]:
         time.sleep(0.2)
 
 
+@pytest.mark.further
 def test_wandb_offline_holds_every_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     go_on("wandb", tmp_path)
