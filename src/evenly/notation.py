@@ -106,12 +106,22 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> Valu
     """The error for an unknown name, with the nearest legal name and all legal names."""
     names = sorted(known)
     close = [one for one in names if one.startswith(f"{name}(")]  # a method without its settings
-    if not close and len(name) <= MOST_SHOWN:
-        close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    near = close[0] if close else nearest(name, names)
+    hint = f" Did you mean {near!r}?" if near else ""
     return ValueError(
         f"There is no {kind} {shortened(name)}{where}.{hint} Known: {', '.join(names)}."
     )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The legal name that is most like an unknown one; empty if none is.
+
+    >>> nearest("Hospital", ["age", "hospital"])
+    'hospital'
+    """
+    if len(name) > MOST_SHOWN:
+        return ""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), "")
 
 
 def _as_list(value: Value) -> list[Value]:

@@ -481,9 +481,20 @@ def test_a_tenth_of_few_clients_is_one_client(clients: int, told: bool):
     assert (words in cautions(audit(clients=client_view([rate(80.0)] * clients)))) == told
 
 
+def test_a_tenth_of_few_clients_that_are_shown_is_one_of_these():
+    shown = cautions(
+        audit(clients=client_view([rate(80.0)] * 9, gone=[0, 1], clients_in_summary=7))
+    )
+    assert said(shown, "With only 7 clients that are shown, the worst and the best tenth are")
+
+
 @pytest.mark.parametrize(
     ("few", "words"),
-    [(0, None), (1, "1 of 10 clients has fewer than 30 rows"), (3, "3 of 10 clients have fewer")],
+    [
+        (0, None),
+        (1, "1 of 10 clients has fewer than 30 rows, so its accuracy varies strongly"),
+        (3, "3 of 10 clients have fewer than 30 rows, so their accuracies vary strongly"),
+    ],
 )
 def test_clients_with_few_rows_are_counted(few: int, words: str | None):
     found = cautions(audit(clients=client_view([rate(80.0)] * 10, few=few)))
@@ -547,15 +558,16 @@ def test_the_number_of_comparisons_is_told_where_no_value_was_named():
 def test_what_is_hidden_is_counted():
     sex = group_view(("f", "m", "x"), gone=[0, 1], partly=[2])
     crossed = group_view(("a", "b"), partly=[0, 1], unprivileged=None)
+    merge = "To see more, merge small groups into larger ones."
     assert cautions(audit(group_view())) == []
     assert cautions(audit(sex)) == [
         "2 groups are not shown: 2 rest on fewer than 10 people. Of 1 more group, rates that rest"
         " on fewer than 10 people with one label are hidden, and so is accuracy, which could reveal"
-        " their number."
+        f" their number. {merge}"
     ]
     assert said(cautions(audit(sex, intersections=crossed)), "Of 3 more groups, rates that rest on")
     assert cautions(audit(group_view(gone=[0, 1]))) == [
-        "2 groups are not shown: 2 rest on fewer than 10 people."
+        f"2 groups are not shown: 2 rest on fewer than 10 people. {merge}"
     ]
     clients = client_view([rate(80.0)] * 12, gone=[0])
     assert cautions(audit(clients=clients)) == [

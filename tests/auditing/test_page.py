@@ -382,6 +382,11 @@ def test_ranges_are_of_groups_that_are_shown_and_have_a_value():
         "Range of accuracy over 2 groups; lower is fairer",
         "Range of TPR over 2 groups; lower is fairer",
     ]
+    hidden = dict.fromkeys(view.rates, (made.rate(80.0), NOTHING, NOTHING, NOTHING))
+    alone = view._replace(rates=view.rates | hidden)  # nobody else to be worse than
+    without = {name: value for name, value in ranges.items() if name != "worst_accuracy"}
+    for one in (alone, view._replace(ranges=without)):
+        assert "Among the visible groups, as fractions. " in text(group_section(audit(one)).html)
     none = text(group_section(audit(group_view(ranges={"worst_accuracy": Estimate(51.0)}))).html)
     assert "Fewer than two groups have visible rates." in none
 

@@ -319,7 +319,7 @@ def test_mistakes_get_one_sentence_and_exit_code_two(arguments, words, tmp_path)
         (lambda f: f.drop(columns="hospital"), "must have the column 'hospital'"),
         (
             lambda f: f.assign(hospital=f.hospital.where(f.index != 3)),
-            "must be filled in every row; row 3",
+            "rows is empty, the first is row 3",
         ),
         (lambda f: f.assign(age=f.age.where(f.index != 5, np.inf)), "finite"),
         (lambda f: f.iloc[:0], "at least one row"),

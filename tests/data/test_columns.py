@@ -51,6 +51,15 @@ def test_dates_as_text_are_refused_in_every_usual_form(form: str):
     assert "'c' holds dates or times as text" in why(text[:1] * 40)  # few different days, too
 
 
+def test_a_split_that_was_not_named_is_refused():
+    """It became three 0/1 features in silence, and the rows were split at random."""
+    words = "'c' divides the rows into test, train (compare and tune take it as --split)"
+    assert words in why(["train", "test"] * 20)
+    assert "into central, test, train, valid" in why(["train", "valid", "test", "central"] * 10)
+    for other in (["train"] * 40, ["valid", "test"] * 20, ["train", "tram"] * 20):
+        assert why(other) == ""
+
+
 @pytest.mark.parametrize(
     "value",
     ["12-34-56", "2024-13-45", "120/80", "1.2.3", "2024", "A-1-2024", "may", "3:1", "10-20 years"],

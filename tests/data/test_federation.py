@@ -400,7 +400,9 @@ def test_split_errors_say_what_is_wrong():
         ),
     ):
         federate(frame.assign(part=["train"] * 3 + ["Train"] * 57), split="part")
-    with pytest.raises(ValueError, match=r"Column 'part' must be filled in every row; row 1"):
+    with pytest.raises(
+        ValueError, match=r"Column 'part' must be filled in every row; 30 .* row 1 "
+    ):
         federate(frame.assign(part=["train", None] * 30), split="part")
     with pytest.raises(ValueError, match="some rows; all of them hold central"):
         federate(frame.assign(part="central"), split="part")
@@ -419,11 +421,12 @@ def test_split_errors_say_what_is_wrong():
 def test_gaps_in_client_label_and_sensitive_columns_are_refused(column: str, gap: Any):
     frame = table()
     frame.loc[17, column] = gap
+    advice = "Fill these rows, for example with 'not stated'" if column == "sex" else "Fill or drop"
     with pytest.raises(
         ValueError,
         match=(
-            rf"Column '{column}' must be filled in every row; row 17 \(counting from 0\) is empty\."
-            r" Fill or drop"
+            rf"Column '{column}' must be filled in every row; 1 of 60 rows is empty, the first is"
+            rf" row 17 \(counting from 0\)\. {advice}"
         ),
     ):
         federate(frame)
@@ -454,6 +457,11 @@ def test_gaps_in_client_label_and_sensitive_columns_are_refused(column: str, gap
         ({}, {"features": ["y"]}, "features must not hold the label column 'y'"),
         ({}, {"label": "site"}, "The label 'site' must be a column of its own"),
         ({}, {"label": "income"}, "must have the column 'income'; it has 'site', 'y'"),
+        (
+            {},
+            {"client": "Site", "label": "jib"},
+            r"must have the columns 'Site', 'jib'; it has .*\. Did you mean 'site', 'job'\?",
+        ),
         ({}, {"features": ["aeg"]}, "There is no column 'aeg' for features. Did you mean 'age'"),
         ({}, {"drop": "jobs"}, "There is no column 'jobs' for drop. Did you mean 'job'"),
         ({}, {"drop": ["sex"]}, "drop must not hold 'sex', which is the sensitive column"),
@@ -606,17 +614,21 @@ class Endless:
             ValueError,
             r"y must have one value per row, got an array of shape \(4, 2\)",
         ),
-        ({"y": [0, 1, np.nan, 1]}, ValueError, r"y must be filled in every row; row 2"),
-        ({"y": np.array([0, 1, np.nan, 1])}, ValueError, r"y must be filled in every row; row 2"),
+        ({"y": [0, 1, np.nan, 1]}, ValueError, r"y must be filled in every row; .* row 2"),
+        (
+            {"y": np.array([0, 1, np.nan, 1])},
+            ValueError,
+            r"y must be filled in every row; .* row 2",
+        ),
         (
             {"client": ["a", "b", None, "a"]},
             ValueError,
-            "client must be filled in every row; row 2",
+            "client must be filled in every row; .* row 2",
         ),
         (
             {"group": ["a", "b", "a", float("nan")]},
             ValueError,
-            "group must be filled in every row; row 3",
+            "group must be filled in every row; .* row 3",
         ),
         ({"y": [1] * 4}, ValueError, "y must hold at least two classes, got only '1'"),
         (

@@ -239,7 +239,7 @@ def test_sizes_that_do_not_count_are_said_to():
     )
     # q-FedAvg never weighs by size: only sampling lets it count
     assert told("weighted(clients=10)", "q-fedavg(q=0)") == (
-        f"{everybody} To let size count, sample fewer, such as weighted(clients=1)."
+        f"{everybody} To let size count, sample fewer, as with --sampling 'weighted(clients=1)'."
     )
 
 

@@ -23,11 +23,12 @@ from evenly.experiment.folder import (
     finish,
     folder_lock,
     read_record,
+    starting_directory,
     sweep,
     training_timer,
 )
 from evenly.experiment.plan import Plan
-from evenly.experiment.reopen import open_results, open_study, read_plan, starting_directory
+from evenly.experiment.reopen import open_results, open_study, read_plan
 from tests.simulations import same_bits
 
 PLAN = Plan(
@@ -302,6 +303,21 @@ def test_where_a_run_began_is_found_again_through_a_link(tmp_path, monkeypatch):
     begin(Path("results/a"), RECORD)
     with starting_directory(Path("results/a"), plan):
         assert Path.cwd() == tmp_path.resolve()
+
+
+def test_results_that_were_moved_away_from_their_table_say_so(tmp_path, monkeypatch):
+    """It said "No such file or directory" of a table that was there, seen from the terminal."""
+    monkeypatch.chdir(tmp_path)
+    Path("own.csv").write_text("a,b")
+    plan = dataclasses.replace(PLAN, data={"path": "own.csv"})
+    begin(Path("results/a"), RECORD)
+    Path("results/a").rename("results-a")
+    told = r"needs the file 'own\.csv' of its data again, and there is none in .* move it back"
+    with pytest.raises(ValueError, match=told), starting_directory(Path("results-a"), plan):
+        Path("own.csv").read_text()
+    absent = tmp_path / "absent.npz"  # a file of the results, not of the user
+    with pytest.raises(FileNotFoundError), starting_directory(Path("results-a"), plan):
+        absent.read_text()
 
 
 def test_what_is_not_ours_is_not_swept(tmp_path):

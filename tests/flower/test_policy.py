@@ -197,6 +197,9 @@ def test_the_log_grows_only_and_tells_when_it_was_changed(tmp_path: Path):
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_egress(path) == [entry(1), entry(2), entry(3)]
     assert "mean loss: 0.5" in "\n".join(sentences(entry(1)))
+    groups = ["sex=f, age=old", "sex=m, age=old"]  # names hold commas
+    named = sentences(entry(1)._replace(about={"groups": groups}))
+    assert named[-1] == "  groups: sex=f, age=old; sex=m, age=old"
     lines = path.read_text().splitlines(keepends=True)
     for changed in (
         lines[:1] + lines[2:],

@@ -36,6 +36,23 @@ def test_the_log_is_printed_in_words(tmp_path: Path):
     assert "introduced" not in evenly("egress", str(tmp_path / "egress.jsonl"), "--refused")
 
 
+def test_the_folder_of_an_app_names_its_sites(tmp_path: Path):
+    """It said that a policy allows nothing, because of an error number."""
+    for name in ("client-0-North", "client-1-Old-Town"):
+        (folder := tmp_path / "sites" / name).mkdir(parents=True)
+        Site(LARGE, folder, AGREED).ask("query.census")
+    told = evenly("egress", str(tmp_path), code=2)
+    assert (
+        "There are 2 sites, and each has a log of its own. Name one: evenly flower egress" in told
+    )
+    assert "sites/client-1-Old-Town" in told
+    assert told == evenly("egress", str(tmp_path / "sites"), code=2)
+    (tmp_path / "empty").mkdir()
+    told = evenly("egress", str(tmp_path / "empty"), code=2)
+    assert "There is no policy.toml in" in told
+    assert "not the folder of a site" in told
+
+
 def test_a_changed_log_is_told_and_stops_the_client(tmp_path: Path):
     site = Site(LARGE, tmp_path, AGREED)
     log = tmp_path / "egress.jsonl"

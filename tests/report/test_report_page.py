@@ -306,3 +306,17 @@ def test_a_deployment_says_where_its_rows_are():
     assert place in text
     assert "Clients by" not in text
     assert "<dt>Clients by</dt><dd>natural</dd>" in unbroken(render(comparison(["fedavg"])))
+
+
+def test_a_deployment_does_not_count_rows_that_were_not_reported():
+    """ "0 validation" was said of clients that have them, and report their test rows only."""
+    found = comparison(["fedavg"], seeds=1, data=federation(4, rows=(40, 0, 10)))
+    rows = re.compile(r"<dt>Rows</dt><dd>(.*?)</dd>")
+    (here,) = rows.findall(render(found))
+    assert re.fullmatch(r"[\d,]+ \([\d,]+ training, 0 validation, [\d,]+ test\)", here)
+    (there,) = rows.findall(render(found._replace(deployed=DeploymentSetup({}))))
+    assert re.fullmatch(r".* training, [\d,]+ test; validation rows are not reported\)", there)
+
+
+def test_a_number_of_bytes_stays_on_one_line():
+    assert re.search(r">[\d.]+\u00a0(kB|bytes)<", render(comparison(["fedavg"], seeds=1)))

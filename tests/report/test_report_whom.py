@@ -19,7 +19,16 @@ from evenly.records import replace
 from evenly.report.charts.focus import choose_focus
 from evenly.report.opening import opening
 from evenly.report.values import client_rates, client_split, final_values
-from evenly.report.worst_served import LARGE, SHOWN, ServedPart, Trivial, Whom, sentences, whom_of
+from evenly.report.worst_served import (
+    LARGE,
+    SHOWN,
+    ServedPart,
+    Trivial,
+    Whom,
+    sentences,
+    whom_of,
+    whom_table,
+)
 
 NAMES = ("North", "Old Town", "Lakeside")
 # True label by prediction of each client, "no" and "yes": 90 + 60 + 50 people, of whom 138 are
@@ -162,7 +171,11 @@ def test_a_group_that_is_worst_only_of_the_large_ones_is_said_to_be_so(
     assert made is not None
     assert made.among == among
     assert (made.name == "“sex=Male, race=Other”") == (group == "few")
-    named = "Of the intersections of groups with at least 30 people, it serves “"
+    # the small group alone is below the average
+    named = (
+        "Of the intersections of groups with at least 30 people, it serves none worse than the"
+        " average; the lowest is “"
+    )
     assert (named in " ".join(said(found))) == bool(among)
     titled = "Worst-served intersection of those with at least 30 people: “"
     assert (titled in opening_text(found, 0)) == bool(among)
@@ -377,6 +390,14 @@ def test_an_audit_shows_no_score_of_a_trivial_model_that_would_tell_of_few_peopl
     )
 
 
+def test_people_are_counted_in_the_table_as_in_the_sentences():
+    """Over seeds, a group had 142.3 people on average in the one, and 142 in the other."""
+    part = ServedPart("b", 142 + 1 / 3, 60.0, average=70.0)
+    made = Whom("m", ServedPart("", 406, 70.0), None, group=part, unit="people")
+    assert "60.0 % of 142 people" in sentences(made)[1]
+    assert ">142<" in whom_table(made)
+
+
 def test_words_for_one_part_say_above_and_alike_too():
     trivial = Trivial("no", True, 60.0)
     made = Whom(
@@ -389,7 +410,7 @@ def test_words_for_one_part_say_above_and_alike_too():
     assert sentences(made)[1:] == [
         "Of the clients, it serves a worst: right for 70.0 % of 50 rows, as on average.",
         (
-            "Of the groups, it serves b worst: right for 75.0 % of 50 rows, 5.0 points above the"
-            " average, a difference that chance alone could explain."
+            "Of the groups, it serves none worse than the average; the lowest is b: right for"
+            " 75.0 % of 50 rows, 5.0 points above it."
         ),
     ]

@@ -432,13 +432,19 @@ def _few_clients(view: ClientView) -> list[str]:
             " instead of clients, choose another column."
         )
     if 1 < view.clients_in_summary < LEAST_CLIENTS:
+        shown = SHOWN if view.clients_in_summary < view.clients else ""
         texts.append(
-            f"With only {view.clients_in_summary} clients, the worst and the best tenth are one"
-            " client each."
+            f"With only {view.clients_in_summary} clients{shown}, the worst and the best tenth are"
+            " one client each."
         )
     if view.few:
-        have = f"{view.few:,} of {view.clients:,} clients {'has' if view.few == 1 else 'have'}"
-        texts.append(f"{have} fewer than {FEW} rows, so their accuracies vary strongly by chance.")
+        have, vary = (
+            ("has", "its accuracy varies") if view.few == 1 else ("have", "their accuracies vary")
+        )
+        texts.append(
+            f"{view.few:,} of {view.clients:,} clients {have} fewer than {FEW} rows, so {vary}"
+            " strongly by chance."
+        )
     total, noise = view.summary["variance"].value, view.summary["variance_noise"].value
     if (
         view.clients_in_summary > 1
@@ -496,7 +502,8 @@ def _hidden(audit: Audit) -> str:
         " accuracy, which could reveal their number"
     )
     rates = f"Of {more}, {why}." if partly else ""
-    return " ".join(filter(None, [clients, groups, rates]))
+    merge = "To see more, merge small groups into larger ones." if groups or rates else ""
+    return " ".join(filter(None, [clients, groups, rates, merge]))
 
 
 def _partly(groups: Hidden, labels: Hidden) -> int:

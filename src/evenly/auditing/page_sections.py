@@ -477,14 +477,14 @@ def _ranges(view: GroupView) -> Html:
             for name in ranged
         ),
     ]
-    worst = (
+    worst = [
         f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %{_star(view, name)}"
         for name in WORST_GROUPS
-        if _has_range(view, name)
-    )
-    caption = f"Among the visible groups, as fractions; {', '.join(worst)}."
+        if _has_range(view, name) and _groups_behind(view, name) > 1
+    ]
+    caption = "; ".join(filter(None, ["Among the visible groups, as fractions", ", ".join(worst)]))
     cells = (fraction_entry(view.ranges[name], mark=_star(view, name)) for name in ranged)
-    return grid(nonbreaking(caption), columns, [["visible groups", *cells]])
+    return grid(nonbreaking(f"{caption}."), columns, [["visible groups", *cells]])
 
 
 def _visible_shares(view: GroupView) -> dict[str, np.ndarray]:

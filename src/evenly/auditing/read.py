@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.data.encoding import TableColumn, whole_words
+from evenly.data.encoding import TableColumn, count, whole_words
 from evenly.notation import unknown
 from evenly.validation import shortened
 
@@ -129,15 +129,6 @@ def how_many(rows: int, min_cell: int) -> str:
         if rows == 1
         else f"{rows:,} rows"
     )
-
-
-def count(part: int, whole: int) -> str:
-    """A part of all rows in words, with the verb.
-
-    >>> count(1, 2000)
-    '1 of 2,000 rows is'
-    """
-    return f"{part:,} of {whole:,} rows {'is' if part == 1 else 'are'}"
 
 
 # Files: CSV, compressed CSV or Parquet, a million rows per second. Only the needed columns are

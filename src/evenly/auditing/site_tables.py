@@ -311,8 +311,13 @@ def _scores(
     error = float(scores.everybody.error[0])
     if np.isnan(error):
         return scores, ()
+    exactness = (
+        f"exact to ±{error:.4f}"
+        if error <= WIDEST_AUC
+        else f"not shown, because it is known to ±{error:.2f} only"
+    )
     return scores, (
-        "Sites sent how many scores lie in ranges, not the scores. The AUC of everybody is exact"
-        f" to ±{error:.4f}; intervals include such errors, and figures that the ranges do not"
-        " determine closely are left out.",
+        "Sites sent how many scores lie in ranges, not the scores. The AUC of everybody is"
+        f" {exactness}; intervals include such errors, and figures that the ranges do not determine"
+        " closely are left out.",
     )

@@ -138,8 +138,8 @@ def resume(
     """
     from evenly.cli.experiment_runs import RunTarget, run_experiment, show_result
     from evenly.experiment.deployment import Deployment
-    from evenly.experiment.folder import RunRecord, read_record
-    from evenly.experiment.reopen import read_plan, starting_directory
+    from evenly.experiment.folder import RunRecord, read_record, starting_directory
+    from evenly.experiment.reopen import read_plan
     from evenly.experiment.study import StudyPlan
     from evenly.plugins import load_planned
 

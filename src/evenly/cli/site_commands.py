@@ -46,7 +46,18 @@ def _log_of(path: Path) -> Path:
     from evenly.flower.clients.policy import read_policy
 
     if path.is_dir():
+        sites = sorted(path.glob("sites/*/policy.toml")) or sorted(path.glob("*/policy.toml"))
         path = path / "policy.toml"
+        listed = "".join(f"\n  evenly flower egress {shlex.quote(str(s.parent))}" for s in sites)
+        _require(
+            path.exists() or not sites,
+            f"There are {len(sites)} sites, and each has a log of its own. Name one:{listed}",
+        )
+        _require(
+            path.exists(),
+            f"There is no policy.toml in {path.parent}, so it is not the folder of a site. Give the"
+            " folder of one, such as ward/sites/NAME of an app, or the log itself.",
+        )
     return Path(read_policy(path).log) if path.suffix == ".toml" else path
 
 

@@ -8,7 +8,8 @@ model anything are refused together, in one sentence:
 - identifiers: text with almost as many different values as rows, and whole numbers that are all
   different and are called an id, or that count the rows. Numbers with fractions are measurements
   and never taken for an identifier;
-- text with more categories than a model can learn from.
+- text with more categories than a model can learn from;
+- a split into train and other parts that was not named as the split.
 """
 
 import json
@@ -31,6 +32,7 @@ from evenly.data.encoding import (
     check_table,
     column_of,
 )
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.notation import unknown
 from evenly.records import require
 
@@ -153,6 +155,9 @@ def _unfit(name: Any, column: TableColumn) -> str:
     words = set(column.distinct()[0].words()) - {MISSING}
     if _are_dates(words):
         return "holds dates or times as text"
+    if "train" in words and len(words) > 1 and words <= {*SPLITS, CENTRAL}:
+        parts = ", ".join(sorted(words))
+        return f"divides the rows into {parts} (compare and tune take it as --split)"
     count = f"({len(words):,} different values in {filled:,} rows)"
     if len(words) > max(FEW_CATEGORIES, filled / 2) and _are_numbers(words):
         return (

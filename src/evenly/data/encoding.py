@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.notation import nearest
 from evenly.records import record, static
 
 MISSING = "(missing)"
@@ -145,13 +146,17 @@ class TableColumn(NamedTuple):
         # Iterating over pandas' own arrays is ten times slower than over objects.
         return np.asarray(self.values, dtype=object)
 
-    def refuse_missing(self, where: np.ndarray | None = None) -> None:
-        """Raise unless every row (of those in the mask `where`) has a value."""
+    def refuse_missing(
+        self, where: np.ndarray | None = None, advice: str = "Fill or drop these rows."
+    ) -> None:
+        """Raise a ValueError that ends with `advice` unless every row (of those in the mask
+        `where`) has a value.
+        """
         missing = self.missing() if where is None else self.missing() & where
         if missing.any():
             raise ValueError(
-                f"{self.what} must be filled in every row; row {int(missing.argmax())} (counting"
-                " from 0) is empty. Fill or drop these rows."
+                f"{self.what} must be filled in every row; {count(missing.sum(), len(missing))}"
+                f" empty, the first is row {int(missing.argmax())} (counting from 0). {advice}"
             )
 
     def refuse_rounded(self) -> None:
@@ -339,6 +344,15 @@ def as_features(x: Any, *, exact: bool = False) -> np.ndarray:
     return x
 
 
+def count(part: int, whole: int) -> str:
+    """A part of all rows in words, with the verb.
+
+    >>> count(1, 2000)
+    '1 of 2,000 rows is'
+    """
+    return f"{part:,} of {whole:,} rows {'is' if part == 1 else 'are'}"
+
+
 def check_table(frame: Any, names: Sequence[Any]) -> None:
     """Raise unless `frame` is a table that has each of these columns once."""
     by_column = hasattr(frame, "pieces")
@@ -353,11 +367,15 @@ def check_table(frame: Any, names: Sequence[Any]) -> None:
             raise TypeError(
                 f"Column names must be words or whole numbers, got {name!r}. Rename the columns."
             )
-        if name not in columns:
-            raise ValueError(
-                f"The table must have the column {name!r}; it has"
-                f" {', '.join(map(repr, columns[:30]))}."
-            )
+    absent = list(dict.fromkeys(name for name in names if name not in columns))
+    if absent:
+        near = [close for name in absent if (close := nearest(str(name), map(str, columns)))]
+        hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+        raise ValueError(
+            f"The table must have the column{'s' if len(absent) > 1 else ''}"
+            f" {', '.join(map(repr, absent))}; it has {', '.join(map(repr, columns[:30]))}.{hint}"
+        )
+    for name in names:
         if columns.count(name) > 1:
             raise ValueError(
                 f"Column names must be different, but {name!r} occurs {columns.count(name)} times."

@@ -288,7 +288,7 @@ def unnamed_favourable(labels: Sequence[str]) -> ValueError:
 
 
 def _attribute(name: str, column: TableColumn) -> Sensitive:
-    column.refuse_missing()
+    column.refuse_missing(advice="Fill these rows, for example with 'not stated', or drop them.")
     column.holds_numbers()  # refuses dates and lists
     column.refuse_rounded()
     values, codes = column.classes()

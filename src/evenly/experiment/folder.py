@@ -13,7 +13,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast
@@ -24,7 +24,7 @@ import numpy as np
 from evenly import __version__
 from evenly.archives import Archive, DamagedError, read_archive, write_archive
 from evenly.experiment.comparison import Comparison
-from evenly.experiment.plan import NewerError, read_fields, write_fields
+from evenly.experiment.plan import NewerError, Plan, read_fields, write_fields
 from evenly.experiment.promises import shared_rows
 from evenly.models.task import skeleton
 from evenly.saved_models import Model, save
@@ -455,6 +455,28 @@ def _working_directory(folder: Path) -> str:
     resolved first.
     """
     return os.path.relpath(Path.cwd(), folder.resolve())
+
+
+@contextmanager
+def starting_directory(folder: Path, *plans: Plan) -> Iterator[None]:
+    """Context in which relative paths of the user's files mean the same as when the run was
+    started. A file that is not there any more is a ValueError.
+    """
+    known = read_record(folder)
+    if not known or not any(plan.has_files for plan in plans):
+        yield
+        return
+    start = (folder / known.started_in).resolve()
+    try:
+        with chdir(start):
+            yield
+    except FileNotFoundError as error:
+        if error.filename is None or Path(error.filename).is_absolute():
+            raise
+        raise ValueError(
+            f"{str(folder)!r} needs the file {str(error.filename)!r} of its data again, and there"
+            f" is none in {str(start)!r}. If the folder or the file was moved, move it back."
+        ) from None
 
 
 @contextmanager

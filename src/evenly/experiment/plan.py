@@ -371,9 +371,9 @@ def sampling_facts(plan: Plan, federation: Federation) -> list[Fact]:
     weighed = [v.label for v in drawn if full[v.label].members[0].rule.counts_sizes]
     words = f"All {clients} clients take part in every round, and larger ones do not count more."
     if not weighed:
-        fewer = f"weighted(clients={clients // 2})"
+        fewer = f"--sampling 'weighted(clients={clients // 2})'"
         return [
-            Fact("sampling", f"{words} To let size count, sample fewer, such as {fewer}.", True)
+            Fact("sampling", f"{words} To let size count, sample fewer, as with {fewer}.", True)
         ]
     under = "" if len(weighed) == len(every) else f" under {_listed(weighed)}"
     return [

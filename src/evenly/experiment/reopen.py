@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, chdir, nullcontext
 from math import isclose, isnan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +28,15 @@ from evenly.experiment.deployment import (
     read_rounds,
 )
 from evenly.experiment.execute import SeedSetting, choose_model, execute, setting_of
-from evenly.experiment.folder import CHOSEN, RunRecord, Store, read_record, slug, with_record
+from evenly.experiment.folder import (
+    CHOSEN,
+    RunRecord,
+    Store,
+    read_record,
+    slug,
+    starting_directory,
+    with_record,
+)
 from evenly.experiment.plan import NewerError, Plan, programs, read_fields
 from evenly.experiment.python_objects import read_federation
 from evenly.experiment.study import Study, StudyPlan, execute_study
@@ -437,18 +444,6 @@ def open_study(folder: Path) -> Study:
         )
         known = read_record(folder) or RunRecord()
         return execute_study(plan, results)._replace(seconds=known.seconds)
-
-
-def starting_directory(folder: Path, *plans: Plan) -> AbstractContextManager[None]:
-    """Context in which relative paths of the user's files mean the same as when the run was
-    started.
-    """
-    known = read_record(folder)
-    return (
-        chdir(folder / known.started_in)
-        if known and any(plan.has_files for plan in plans)
-        else nullcontext()
-    )
 
 
 def progress(plan: Plan, folder: Path, first: SeedSetting) -> tuple[int, int]:

@@ -99,7 +99,11 @@ def data_section(comparison: Comparison, least: int = 0) -> Html:
     federation = comparison.everyone
     rows = {name: federation.split(name).counts for name in SPLITS}
     total = sum(int(counts.sum()) for counts in rows.values())
-    parts = ", ".join(f"{int(counts.sum()):,} {SPLIT_WORDS[name]}" for name, counts in rows.items())
+    # clients of a deployment report rows of some splits only
+    told = [name for name in SPLITS if comparison.deployed is None or rows[name].any()]
+    parts = ", ".join(f"{int(rows[name].sum()):,} {SPLIT_WORDS[name]}" for name in told)
+    silent = [SPLIT_WORDS[name] for name in SPLITS if name not in told]
+    parts += f"; {' and '.join(silent)} rows are not reported" if silent else ""
     pairs = [
         ("Data", federation.name),
         (

@@ -311,7 +311,8 @@ def _reveals(found: SentData, name: str) -> list[str]:
     words = "nothing more" if found.needs == () else "not known: the method is not in the registry"
     if found.needs:
         words = element("ul", None, *(element("li", None, text) for text in found.words))
-    return [name, words, size_text(found.upload), size_text(found.download)]
+    sizes = (size_text(size).replace(" ", "\u00a0") for size in (found.upload, found.download))
+    return [name, words, *sizes]
 
 
 # What clients of a deployment tell the server besides what the method needs: a census, evaluations,

@@ -21,7 +21,6 @@ from evenly.report.values import (
     SPLIT_WORDS,
     Values,
     client_rates,
-    count_text,
     headline,
     over_seeds,
     wilson,
@@ -185,15 +184,18 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _worst(whom: Whom, kind: str, part: ServedPart) -> str:
-    gap = part.accuracy - part.average
-    right = (
-        f"Of the {kind}{part.among}, it serves {part.name} worst: right for"
-        f" {_right(whom, part)}{part.where}"
-    )
-    if abs(gap) < SAME:
-        return f"{right}, as on average."
+    gap, of = part.average - part.accuracy, f"Of the {kind}{part.among}"
+    right = f"right for {_right(whom, part)}{part.where}"
+    if gap <= -SAME:  # those below the average have few people, or are hidden
+        return (
+            f"{of}, it serves none worse than the average; the lowest is {part.name}: {right},"
+            f" {-gap:.1f} points above it."
+        )
+    worst = f"{of}, it serves {part.name} worst: {right}"
+    if gap < SAME:
+        return f"{worst}, as on average."
     doubt = CHANCE if part.low <= part.average <= part.high else ""
-    return f"{right}, {abs(gap):.1f} points {'below' if gap < 0 else 'above'} the average{doubt}."
+    return f"{worst}, {gap:.1f} points below the average{doubt}."
 
 
 def _right(whom: Whom, part: ServedPart) -> str:
@@ -262,7 +264,7 @@ def _row(whom: Whom, title: str, part: ServedPart) -> list[str | Entry]:
     small = [element("small", {"class": "interval"}, interval)] if interval else []
     cells = [
         nonbreaking(title),
-        count_text(part.rows),
+        f"{part.rows:,.0f}",
         Entry(element("span", None, f"{part.accuracy:.1f}", *small), ""),
         against,
     ]

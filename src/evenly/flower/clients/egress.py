@@ -223,7 +223,7 @@ def _what_left(entry: EgressEntry) -> Iterator[str]:
             shown = np.asarray(value).reshape(shape).tolist() if shape else value
             yield f"{metric_words(name)}: {shown}"
     for name, value in entry.about.items():
-        yield f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        yield f"{name}: {'; '.join(map(str, value)) if isinstance(value, list) else value}"
 
 
 def metric_words(name: str) -> str:
