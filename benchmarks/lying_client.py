@@ -184,7 +184,7 @@ def run(case: Case, seed: int, *, lies: bool, caps: Caps | None, length: int) ->
             )
         ]
         signals = told_lie(lie, signals_of(made, room, received))
-        done = aggregation.one_round(
+        done = aggregation.round_from_replies(
             made, state, signals, [_sent(state, vectors, k, lie) for k in range(CLIENTS)], caps
         )
         state = done.state

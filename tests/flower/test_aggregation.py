@@ -10,7 +10,7 @@ import pytest
 from evenly.algorithms import algorithm
 from evenly.data.federation import Census
 from evenly.flower import aggregation
-from evenly.flower.aggregation import RoundResult, ServerState, one_round
+from evenly.flower.aggregation import RoundResult, ServerState, round_from_replies
 from evenly.flower.caps import Caps
 from evenly.parts.ranking import elect, tally
 from evenly.round import Memory
@@ -52,7 +52,7 @@ def mean(weights: np.ndarray) -> list[np.ndarray]:
 
 def test_the_sum_is_that_of_double_precision():
     made, state = begun("fedavg+full")
-    done = one_round(made, state, SIGNALS, TRAINED)
+    done = round_from_replies(made, state, SIGNALS, TRAINED)
     sizes = SIGNALS.examples / SIGNALS.examples.sum()
     np.testing.assert_allclose(done.coefficients, sizes, rtol=1e-6)
     for found, expected in zip(done.state.model, mean(sizes), strict=True):
@@ -67,7 +67,9 @@ def test_a_sum_of_models_whose_weights_do_not_sum_to_1():
     made = algorithm("fedcvg-ratio(start=size, renormalise=false)+full")
     census = Census(CENSUS.examples, np.tile(CENSUS.examples[:, None, None] / 4, (1, 2, 2)))
     state = aggregation.first_state(made, [leaf.copy() for leaf in MODEL], census)
-    done = one_round(made, state, SIGNALS._replace(unprivileged=SIGNALS.examples * 0.3), TRAINED)
+    done = round_from_replies(
+        made, state, SIGNALS._replace(unprivileged=SIGNALS.examples * 0.3), TRAINED
+    )
     now, before = (
         SIGNALS.examples / SIGNALS.examples.sum(),
         SIGNALS.examples / census.examples.sum(),
@@ -81,7 +83,7 @@ def test_a_model_in_double_precision_keeps_it():
     double = [leaf.astype(np.float64) for leaf in MODEL]
     made, state = begun("fedavg+full", double)
     trained = [[leaf.astype(np.float64) + 1e-12 * k for leaf in double] for k in range(K)]
-    done = one_round(made, state, SIGNALS, trained)
+    done = round_from_replies(made, state, SIGNALS, trained)
     sizes = SIGNALS.examples.astype(np.float64) / SIGNALS.examples.sum()
     expected = 1e-12 * (sizes * np.arange(K)).sum()
     # float32 would have lost it
@@ -91,14 +93,14 @@ def test_a_model_in_double_precision_keeps_it():
 def test_who_did_not_return_is_not_read_and_the_others_count_as_if_alone():
     made, state = begun("q-fedavg(q=1)+full")
     here = np.array([True, False, True, True, False])
-    some = one_round(
+    some = round_from_replies(
         made,
         state,
         SIGNALS._replace(returned=here),
         [own if came else None for own, came in zip(TRAINED, here, strict=True)],
     )
     few = jax.tree.map(lambda leaf: leaf[here], SIGNALS)
-    alone = one_round(
+    alone = round_from_replies(
         made, state, few, [own for own, came in zip(TRAINED, here, strict=True) if came]
     )
     np.testing.assert_allclose(some.coefficients[here], alone.coefficients, rtol=1e-6)
@@ -113,7 +115,7 @@ def test_a_vector_that_turns_out_not_finite_is_left_out_and_the_others_speak_for
         [np.full_like(leaf, 1e30) for leaf in MODEL] if k == 2 else own
         for k, own in enumerate(TRAINED)
     ]
-    done = one_round(made, state, SIGNALS, huge)
+    done = round_from_replies(made, state, SIGNALS, huge)
     assert done.counted.tolist() == [True, True, False, True, True]
     np.testing.assert_allclose(done.coefficients, [0.25, 0.25, 0, 0.25, 0.25], rtol=1e-6)
     for found, expected in zip(
@@ -124,7 +126,7 @@ def test_a_vector_that_turns_out_not_finite_is_left_out_and_the_others_speak_for
 
 def test_a_round_in_which_nobody_counts_changes_nothing():
     made, state = begun("fedavg+full+server-momentum(learning_rate=1)")
-    done = one_round(made, state, SIGNALS._replace(returned=np.zeros(K, bool)), [None] * K)
+    done = round_from_replies(made, state, SIGNALS._replace(returned=np.zeros(K, bool)), [None] * K)
     assert done.state.model is state.model
     assert done.state.server is state.server
 
@@ -152,7 +154,7 @@ def test_votes_are_counted_exactly():
     ]
     made = algorithm("frl+full")
     state = aggregation.first_state(made, [v.astype(np.float32) for v in votes[0]], CENSUS)
-    done = one_round(made, state, SIGNALS, votes)
+    done = round_from_replies(made, state, SIGNALS, votes)
     stacked = [
         jnp.stack([jnp.asarray(v[i], jnp.float32) for v in votes]) for i in range(len(shapes))
     ]
@@ -185,7 +187,7 @@ def test_what_is_a_usual_length_is_of_all_who_returned():
     """
     made, state = begun("afl(form=local, rate_lambda=10)+full")
     plain, capped = (
-        one_round(made, state, SIGNALS, TRAINED, caps) for caps in (None, Caps(norm="10x"))
+        round_from_replies(made, state, SIGNALS, TRAINED, caps) for caps in (None, Caps(norm="10x"))
     )
     assert (plain.coefficients > 0).sum() < K / 2
     assert capped.flags == []
@@ -196,9 +198,11 @@ def test_what_is_a_usual_length_is_of_all_who_returned():
 def test_caps_cut_signals_coefficients_and_vectors():
     made, state = begun("q-fedavg(q=5)+full")
     liar = SIGNALS._replace(loss=np.array([0.5, 2e5, 1.0, 0.1, 0.7], np.float32))
-    free = one_round(made, state, liar, TRAINED)
+    free = round_from_replies(made, state, liar, TRAINED)
     assert free.coefficients[1] > 0.999
-    held = one_round(made, state, liar, TRAINED, Caps(loss="2x", coefficient=0.4, norm="1x"))
+    held = round_from_replies(
+        made, state, liar, TRAINED, Caps(loss="2x", coefficient=0.4, norm="1x")
+    )
     assert held.coefficients.max() <= 0.4 + 1e-6
     assert {flag.what for flag in held.flags} >= {"loss", "coefficient", "norm"}
 
@@ -208,7 +212,7 @@ def test_weights_that_are_not_finite_stop_the_round_with_a_reason():
     with pytest.raises(
         ValueError, match=r"coefficients of this round are not finite.*check the clients' loss"
     ):
-        one_round(
+        round_from_replies(
             made,
             state,
             SIGNALS._replace(loss=np.array([0.5, -2.0, 1.0, 0.1, 0.7], np.float32)),
@@ -220,7 +224,7 @@ def test_an_update_that_a_cap_shortens_counts_as_the_shorter_update():
     """q-FedAvg divides by lengths, so those must be the shortened ones."""
     made, state = begun("q-fedavg(q=1)+full")
     longest = 0.05 * np.sqrt(sum(leaf.size for leaf in MODEL))
-    capped = one_round(made, state, SIGNALS, TRAINED, Caps(norm=float(longest)))
+    capped = round_from_replies(made, state, SIGNALS, TRAINED, Caps(norm=float(longest)))
     lengths = [
         np.sqrt(sum(float(((a - b) ** 2).sum()) for a, b in zip(own, MODEL, strict=True)))
         for own in TRAINED
@@ -231,7 +235,7 @@ def test_an_update_that_a_cap_shortens_counts_as_the_shorter_update():
         [m + np.float32(f) * (a - m) for a, m in zip(own, MODEL, strict=True)]
         for f, own in zip(factors, TRAINED, strict=True)
     ]
-    expected = one_round(made, state, SIGNALS, shortened)
+    expected = round_from_replies(made, state, SIGNALS, shortened)
     for a, b, old in zip(capped.state.model, expected.state.model, MODEL, strict=True):
         np.testing.assert_allclose(a - old, b - old, rtol=1e-3, atol=1e-6)
 
@@ -243,8 +247,8 @@ def test_a_broken_update_has_no_inner_products():
         for k, own in enumerate(TRAINED)
     ]
     here = np.arange(K) != 2
-    done = one_round(made, state, SIGNALS, huge)
-    alone = one_round(
+    done = round_from_replies(made, state, SIGNALS, huge)
+    alone = round_from_replies(
         made,
         state,
         jax.tree.map(lambda leaf: leaf[here], SIGNALS),
@@ -278,7 +282,7 @@ def test_a_change_is_added_in_its_own_memory_where_that_may_be_written():
 )
 def test_clients_use_what_they_train_unless_the_server_averages_models(text: str, same: bool):
     made, state = begun(text)
-    state = one_round(made, state, SIGNALS, TRAINED).state
+    state = round_from_replies(made, state, SIGNALS, TRAINED).state
     assert aggregation.serves_its_model(made, state) is same
 
 
@@ -306,7 +310,7 @@ def test_a_sum_that_is_not_divided_by_the_weights_is_divided_by_those_who_return
     """
     made, state = begun(text)
     caps = Caps(norm=1e9)  # lengths are looked at
-    done = one_round(made, state, SIGNALS, broken(2), caps)
+    done = round_from_replies(made, state, SIGNALS, broken(2), caps)
     here = np.arange(K) != 2
     sizes = SIGNALS.examples if made.rule.counts_sizes else np.ones(K)
     expected = np.where(here, sizes * SIGNALS.loss / sizes[here].sum(), 0.0)
@@ -322,7 +326,7 @@ def test_a_sum_of_models_is_not_scaled_up_for_who_is_missing():
     census = Census(CENSUS.examples, np.tile(CENSUS.examples[:, None, None] / 4, (1, 2, 2)))
     state = aggregation.first_state(made, [leaf.copy() for leaf in MODEL], census)
     told = SIGNALS._replace(unprivileged=SIGNALS.examples * 0.3)
-    done = one_round(made, state, told, broken(2), Caps(norm=1e9))
+    done = round_from_replies(made, state, told, broken(2), Caps(norm=1e9))
     expected = np.where(np.arange(K) == 2, 0.0, SIGNALS.examples / CENSUS.examples.sum())
     np.testing.assert_allclose(done.coefficients, expected, rtol=1e-5)
     for found, model in zip(done.state.model, mean(expected), strict=True):
@@ -338,7 +342,7 @@ def test_each_of_several_models_is_divided_by_its_own_clients():
     trained = [
         [leaf + choice[k] for leaf in own] if k != 2 else own for k, own in enumerate(broken(2))
     ]
-    done = one_round(made, state, SIGNALS._replace(choice=choice), trained, Caps(norm=1e9))
+    done = round_from_replies(made, state, SIGNALS._replace(choice=choice), trained, Caps(norm=1e9))
     assert done.counted.tolist() == [True, True, False, True, True]
     sizes = SIGNALS.examples
     expected = [50 / 70, 10 / 70, 0, 60 / 70, 20 / 70]
@@ -364,22 +368,22 @@ def test_the_memory_of_each_client_lies_at_its_number():
     made, state = begun("afl(form=local, rate_lambda=0.01)+full")
     assert lambdas(state).shape == (6,)
     assert not state.memory.seen.any()
-    done = one_round(made, state, SIGNALS, TRAINED)
+    done = round_from_replies(made, state, SIGNALS, TRAINED)
     assert done.state.memory.seen.tolist() == [True, True, False, True, True, True]
     # in this form lambda is updated first, and then is the coefficient
     kept = lambdas(done.state)[SIGNALS.client]
     np.testing.assert_allclose(done.coefficients, kept / kept.sum(), rtol=1e-5)
     assert lambdas(done.state)[2] == 0  # has not taken part
     assert not lambdas(state).any()  # the state of before is untouched
-    again = one_round(made, done.state, SIGNALS, TRAINED)
+    again = round_from_replies(made, done.state, SIGNALS, TRAINED)
     assert (lambdas(again.state)[0] > lambdas(done.state)[0]).all()  # with the largest loss
 
 
 def test_who_did_not_return_or_broke_keeps_what_it_had():
     made, state = begun("afl(form=local, rate_lambda=0.01)+full")
-    before = one_round(made, state, SIGNALS, TRAINED).state
+    before = round_from_replies(made, state, SIGNALS, TRAINED).state
     away = np.array([True, True, True, True, False])
-    done = one_round(
+    done = round_from_replies(
         made, before, SIGNALS._replace(returned=away), [*broken(2)[:4], None], Caps(norm=1e9)
     )
     kept, now = lambdas(before), lambdas(done.state)
@@ -390,9 +394,9 @@ def test_who_did_not_return_or_broke_keeps_what_it_had():
 
 def test_nobody_remembers_a_round_in_which_nobody_counts():
     made, state = begun("afl(form=local, rate_lambda=0.01)+full")
-    before = one_round(made, state, SIGNALS, TRAINED).state
+    before = round_from_replies(made, state, SIGNALS, TRAINED).state
     zero = before._replace(memory=before.memory._replace(value=np.zeros(6, np.float32)))
-    done = one_round(made, zero, SIGNALS, TRAINED)
+    done = round_from_replies(made, zero, SIGNALS, TRAINED)
     assert not done.coefficients.any()
     assert done.state.memory is zero.memory
     assert done.state.public is zero.public
