@@ -76,7 +76,7 @@ WHOLE_RUNS = (
     "tests/conformance/test_methods.py",
 )
 IN_USE = {  # tests that use most modules of a package
-    "algorithms": WHOLE_RUNS,
+    "algorithms": ("tests/test_client_limits.py", *WHOLE_RUNS),
     "parts": ("tests/conformance/test_samplings.py", *WHOLE_RUNS),
     "simulate": WHOLE_RUNS,
     "metrics": ("tests/conformance/test_metrics.py",),

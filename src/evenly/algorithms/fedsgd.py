@@ -50,9 +50,10 @@ class FedSGD(Rule):
         return totals.extras
 
     def bounds(self, public: Tree, limits: Limits) -> Bounds:
-        if not self.counts_sizes:
-            return Bounds(extras=1.0)
-        return Bounds(limits.rows / limits.weight, extras=limits.rows)
+        size, largest = (
+            (limits.rows / limits.weight, limits.rows) if self.counts_sizes else (1.0, 1.0)
+        )
+        return Bounds(size if self.q is None else size * limits.guess**self.q, extras=largest)
 
 
 METHOD = Method(
