@@ -231,8 +231,8 @@ def test_a_state_of_an_earlier_version_is_refused_by_name_and_left_alone(run, tm
         with pytest.raises(
             ValueError,
             match=(
-                r"state\.npz' was written by an earlier version of evenly \(format 1.*`evenly report`"
-                r" shows the deployment, but only that version can train its next rounds\."
+                r"state\.npz' was written by an earlier version of evenly \(format 1.*`evenly"
+                r" report` shows the deployment, but only that version can train its next rounds\."
                 r".*choose another folder or remove this file"
             ),
         ):
