@@ -91,7 +91,7 @@ def play(rule: Rule, state: State, signals: Signals, vectors: Any, counted: Any 
     )
     summed = derived.sum_up(rule, state.public, weighing, signals._replace(returned=counted))
     change, public = derived.step(rule, state.public, summed, total)
-    anyone = (summed.coefficients != 0).any()
+    anyone = ~derived.is_idle(summed)
     # an index beyond the end writes nothing
     at = jnp.where(counted & anyone, signals.client, state.memory.seen.shape[0])
     memory = derived.Memory(
@@ -100,7 +100,6 @@ def play(rule: Rule, state: State, signals: Signals, vectors: Any, counted: Any 
             lambda leaf, new: leaf.at[at].set(new, mode="drop"), state.memory.value, summed.memory
         ),
     )
-    # as in the simulator and in deployments: a round in which nobody counts changes nothing
     public = jax.tree.map(lambda new, old: jnp.where(anyone, new, old), public, state.public)
     return Played(change, weighing, summed, State(public, memory))
 
@@ -142,7 +141,7 @@ def _rounds(
         )
         after, weights = played.state, played.summed.coefficients
         # as in the simulator: what a server would do with a change of 0 does not happen
-        moved = jnp.where((weights != 0).any(), moved, received)
+        moved = jnp.where(derived.is_idle(played.summed), received, moved)
         return Outcome(moved, weights, after, memories(rule, after, sizes))
 
     return {name: one(rule, states[name]) for name, rule in rules.items()}

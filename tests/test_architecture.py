@@ -173,6 +173,12 @@ def test_a_class_name_occurs_once():
     assert {name for name, count in Counter(found).items() if count > 1} == set()
 
 
+def test_a_module_name_occurs_twice_only_where_its_package_completes_it():
+    """`report.page` is the page of a report, and `auditing.page` that of an audit."""
+    stems = Counter(path.stem for path in MODULES if not path.stem.startswith("__"))
+    assert {stem: count for stem, count in stems.items() if count > 1} == {"page": 2}
+
+
 def test_every_package_that_is_imported_is_declared():
     """Optuna brings SQLAlchemy, and IPython is used only where it runs already."""
     nodes = [node for path in MODULES for node in ast.walk(ast.parse(path.read_text()))]

@@ -29,6 +29,7 @@ from evenly.algorithms import (
 from evenly.data.federation import Census
 from evenly.parts.optimisers import Blend
 from evenly.parts.ranking_work import GroupVotes
+from evenly.round import is_idle
 from evenly.types import Rule, Signals
 from tests.aggregation import Played, State, play, remembering, start
 from tests.oracles import cohort_rules as before
@@ -100,7 +101,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("FedMGDA", {"epsilon": 1.0, "weights": "equal", "server_rate": 0.3}),
 ]  # fmt: skip
 CLIENTS, K, ROUNDS = 9, 6, 6
-TOLERANCE = {"FedMGDA": 1e-9}  # which iterates
+TOLERANCE = {"FedMGDA": 1e-11}  # which iterates
 EACH = pytest.mark.parametrize(
     "kind, settings", VARIANTS, ids=[f"{kind}-{list(s.values())}" for kind, s in VARIANTS]
 )
@@ -402,7 +403,7 @@ def test_a_round_in_which_nobody_returns_has_coefficients_of_0(kind: str, settin
     with jax.enable_x64(True):
         state = begun(rule, census)
         found = played(rule, state, signals, vectors)
-    assert not found.summed.coefficients.any()
+        assert is_idle(found.summed)
     assert all(not np.asarray(leaf).any() for leaf in jax.tree.leaves(found.change))
     for after, earlier in zip(jax.tree.leaves(found.state), jax.tree.leaves(state), strict=True):
         np.testing.assert_array_equal(after, earlier)

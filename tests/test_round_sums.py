@@ -367,7 +367,7 @@ def test_random_projections_settle_within_the_stages(clients: int, kind: str):
             np.testing.assert_allclose(found.memory, expected, atol=1e-12)
             inside = [int(count) for count, _, _ in found.sums]
             needed.append(inside.index(inside[-1]) + 1)
-    # PRIVACY.md found at most 4, 6 and 9; other distributions need a little more
+    # docs/algorithms/afl.md states the last of these
     assert max(needed) <= {10: 6, 100: 9, 1000: 11}[clients] < STAGES
 
 

@@ -152,13 +152,12 @@ def walks() -> dict[str, list[str]]:
     from tests.flower.grids import NODES, OneProcess
     from tests.flower.small import SEEDS, algorithm_of, small, task_of
     from tests.simulations import algorithms
-    from typer.testing import CliRunner
 
-    from evenly.cli import app
     from evenly.flower import first_arrays, strategy
     from evenly.flower.clients.jax import app as client_app
     from evenly.models import Softmax
     from evenly.simulate import simulate
+    from tools.freeze import execute
 
     text, tiny = "q-fedavg(q=1)", federations.tiny()
     task, methods = Softmax(features=tiny.x.shape[1], classes=len(tiny.labels)), algorithms(text)
@@ -182,7 +181,7 @@ def walks() -> dict[str, list[str]]:
             f"{out}/results",
         ]
         return {
-            "evenly compare": modules_of(lambda: CliRunner().invoke(app, words)),
+            "evenly compare": modules_of(lambda: execute(words)),
             "one simulated round": modules_of(lambda: simulate(task, tiny, methods, 1)),
             "one deployed round": modules_of(lambda: server.start(grid, first, num_rounds=1)),
         }

@@ -4,13 +4,14 @@ changed nothing.
     python -m tools.freeze write before/             # at the reference commit, a few minutes
     python -m tools.freeze write after/              # at the changed commit
     python -m tools.freeze compare before/ after/    # exits with 1 if anything differs
-    python -m tools.freeze resume before/            # resume the old code's unfinished folders
+    python -m tools.freeze resume before/            # resume the unfinished folders in before/
 
 `write` stores the traces of every method (one and eight lanes, data on the device and streamed),
 the folders of a comparison, a search, a file and an audit, a deployment, everything that `--help`
 prints, and two interrupted runs: a killed experiment and a killed deployment. `compare` requires
 arrays, plans, results and audits to be identical bit for bit. The words of pages may change, so
-only their numbers are compared. Help texts that differ are listed, but are no failure.
+only their numbers are compared. Help texts that differ are listed, but are no failure. `resume`
+requires that both commits write the same formats: another version refuses unfinished folders.
 """
 
 import argparse
@@ -250,8 +251,8 @@ def write(out: Path) -> None:
 
 
 def resume(before: Path) -> list[str]:
-    """Return the differences between the finished folders of the old code and its unfinished ones,
-    resumed with this code.
+    """Return the differences between the finished folders in `before` and its unfinished ones,
+    resumed with this code. It refuses those that were written in other formats.
     """
     differences = []
     with tempfile.TemporaryDirectory() as work:

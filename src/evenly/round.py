@@ -11,7 +11,8 @@ these sums and its own numbers, and the server divides the sum of the vectors an
     memory = summed.memory
 
 `weigh` scales the weights to a sum of 1 where the rule divides by their sum. `sum_up` computes the
-number by which the sum of the vectors is divided (`Summed.divisor`).
+number by which the sum of the vectors is divided (`Summed.divisor`). A round in which nobody counts
+changes nothing (`is_idle`).
 
 With differential privacy for clients, a `Guard` bounds what each client adds to the sums and adds
 noise to them (`evenly.privacy.gate`); the division is then by a released number, too.
@@ -205,6 +206,15 @@ def _sum_up_guarded(
         divisor = jnp.maximum(divisor, least) / scale
     state = gate.advance(guard, total, unclipped)
     return Summed(totals, divisor, weight / divisor, weighing.sums, weighing.memory, state)
+
+
+def is_idle(summed: Summed) -> Array:
+    """Whether the round changes nothing, not even an optimiser's momentum, because nobody's update
+    counts. With a gate it is not idle: noise is released whoever came, and an empty round must not
+    show.
+    """
+    counts = (summed.coefficients != 0).any()
+    return jnp.zeros_like(counts) if jax.tree.leaves(summed.gate) else ~counts
 
 
 class _Release(NamedTuple):

@@ -87,6 +87,12 @@ def test_statistics_that_nobody_learns_are_averaged_by_coefficients():
     np.testing.assert_allclose(found["w"].numpy(), expected, rtol=1e-6)
 
 
+def test_statistics_stay_in_a_round_in_which_nobody_counts():
+    found = strategy("local").start(OneProcess(client), first(), num_rounds=1).arrays
+    assert not found["running_mean"].numpy().any()
+    assert not found["w"].numpy().any()
+
+
 @pytest.mark.parametrize(
     "fraction, least, count", [(0.1, 2, 2), (0.1, 0, 0), (0.67, 2, 4), (1.0, 9, 6)]
 )

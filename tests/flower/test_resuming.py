@@ -231,8 +231,9 @@ def test_a_state_of_an_earlier_version_is_refused_by_name_and_left_alone(run, tm
         with pytest.raises(
             ValueError,
             match=(
-                r"state\.npz' was written by an earlier version of evenly \(format 1.*finish the"
-                r" deployment with that version, or choose another folder or remove this file"
+                r"state\.npz' was written by an earlier version of evenly \(format 1.*`evenly"
+                r" report` shows the deployment, but only that version can train its next rounds\."
+                r".*choose another folder or remove this file"
             ),
         ):
             reading()

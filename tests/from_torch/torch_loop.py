@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from evenly.data.federation import Shard
 from evenly.torch_models.graph import evaluate
 from evenly.torch_models.module_task import TorchTrainingModel, values_of
-from evenly.torch_models.values import StepDraws
+from evenly.torch_models.operands import StepDraws
 
 
 class RecordedDraws(StepDraws):

@@ -69,10 +69,11 @@ def test_the_server_moves_the_model_along_the_change_or_adds_it(
     )
     weighing = round.weigh(rule, 2, signals)
     total = (weighing.weight * jnp.array([5.0, 99.0, 1.0])).sum()  # a mean of 2
-    moved, public, state, coefficients, _, gate = program._move_model(
+    moved, public, state, coefficients, _, gate, idle = program._move_model(
         (RuleGroup(rule, server), None), (2, 10), (jnp.float32(5.0), total), weighing, signals
     )
     assert gate == ()
+    assert not idle
     assert (float(moved), public, state) == (model, 6, after)
     assert coefficients.tolist() == [0.25, 0, 0.75]
 

@@ -56,7 +56,8 @@ from evenly.types import (
 
 FORMS = ("full", "local", "stochastic", "per-domain")
 ONE_STEP = ("stochastic", "per-domain")  # clients take a single mini-batch step
-# sums until the projection has settled: at most 6 with 10 clients and 10 with 1,000 in random cases
+# Sums until the projection has settled: at most 11 with up to 1,000 clients in random cases. If it
+# has not, the last threshold is used, and the sum of the weights is right only after the division.
 STAGES = 12
 ROUNDING = 1e-3  # the sum of all lambdas differs from 1 by less
 # logarithms of the edges of bins before the first round, and how far from the last threshold, as a

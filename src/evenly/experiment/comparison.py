@@ -36,7 +36,7 @@ class Run(NamedTuple):
     settings: dict[str, Any]
     seed: int
     trace: Trace
-    # what clients reveal: fields of Signals and Effort; None: not known
+    # what clients reveal: fields of Signals; None: not known
     needs: frozenset[str] | None = None
 
 

@@ -370,16 +370,15 @@ def move(
     algorithm: Algorithm, state: ServerState, weighting: Weighting, sums: CohortSums, mean: Tree
 ) -> RoundResult:
     """Compute the change with the rule, from the sum of coefficient times vector, and move the
-    model along it. A round in which no client counts changes nothing, unless noise is released.
+    model along it.
     """
     rule, signals, (summed, coefficients, counted) = algorithm.rule, weighting.signals, sums
-    idle = not coefficients.any() and not jax.tree.leaves(summed.gate)
     coefficients = coefficients.reshape(len(counted), -1).sum(1)  # over models
     if state.choice is not None:
         choice = state.choice.copy()
         choice[signals.client] = signals.choice
         state = state._replace(choice=choice)
-    if idle:
+    if evenly_round.is_idle(summed):
         return RoundResult(state, coefficients, counted)
     change, public = rule.step(state.public, summed.sums, summed.totals._replace(mean=mean))
     if algorithm.server is None:

@@ -208,8 +208,9 @@ def refuse_earlier_format(path: Path) -> None:
     if found < FORMAT:
         raise ValueError(
             f"{str(path)!r} was written by an earlier version of evenly (format {found}, and this"
-            f" version continues format {FORMAT}): finish the deployment with that version, or"
-            " choose another folder or remove this file to start over."
+            f" version continues format {FORMAT}). `evenly report` shows the deployment, but only"
+            " that version can train its next rounds. To start over, choose another folder or"
+            " remove this file."
         )
 
 

@@ -435,9 +435,9 @@ def models_record(form: Form, models: Leaves, carried: Leaves) -> ArrayRecord:
 
 def average_carried(before: Leaves, replies: Sequence[Leaves], weights: np.ndarray) -> Leaves:
     """Mean of the carried arrays of clients that count: statistics weighted by coefficients,
-    integers unweighted and rounded.
+    integers unweighted and rounded. Unchanged if all coefficients are 0.
     """
-    if not replies:
+    if not weights.any():
         return before
     shares = weights if weights.sum() > 0 and weights.min() >= 0 else np.ones(len(replies))
     return [

@@ -116,7 +116,7 @@ def one_round(cohort: Cohort) -> tuple[State, RoundNotes]:
     moved = _move_models(cohort, update, counts)
 
     coefficients = jnp.where(update.weights.sane, moved.coefficients, 0.0)
-    anyone = _anyone(cohort, coefficients)
+    anyone = update.weights.sane & ~moved.idle
     by_group = [anyone[shape.runs_of(i)] for i in range(len(inputs.parts.rules))]
     keep = lambda new, old: tuple(  # noqa: E731
         trees.where(*own, 0) for own in zip(by_group, new, old, strict=True)
@@ -142,16 +142,6 @@ def one_round(cohort: Cohort) -> tuple[State, RoundNotes]:
     )
 
 
-def _anyone(cohort: Cohort, coefficients: Array) -> Array:
-    """Whether somebody's update counts in each run; else the round changes nothing, not even an
-    optimiser's momentum. [runs]
-    """
-    anyone = (coefficients != 0).any(tuple(range(coefficients.ndim - 1)))
-    limit = clips(cohort)
-    # noise is released whoever came: an empty round must not show
-    return anyone if limit is None else anyone | jnp.isfinite(limit)
-
-
 class MovedModels(NamedTuple):
     """The models of all runs after the step of rule and server, and what follows with them."""
 
@@ -161,6 +151,7 @@ class MovedModels(NamedTuple):
     coefficients: Array  # [K, runs] or [K, models, runs]
     memory: list[Tree]  # of each rule group [K, ..., runs]
     gates: list[Tree]  # of each rule group
+    idle: Array  # [runs] whether the round changes nothing
 
 
 def _move_models(cohort: Cohort, update: RoundUpdate, counts: Array) -> MovedModels:
@@ -175,12 +166,12 @@ def _move_models(cohort: Cohort, update: RoundUpdate, counts: Array) -> MovedMod
         step = jax.vmap(
             _move_model,
             ((0, 0), 0, shape.axis, WEIGHING_AXES, axes),
-            (shape.axis, 0, 0, -1, -1, 0),
+            (shape.axis, 0, 0, -1, -1, 0, 0),
         )
         vectors = trees.cut((state.model, update.trained.total), runs, shape.axis)
         states = (state.public[i], state.server[i])
         moved.append(step((group, guards[i]), states, vectors, update.weights.groups[i], signals))
-    models, public, server, coefficients, memory, gates = map(list, zip(*moved, strict=True))
+    models, public, server, coefficients, memory, gates, idle = map(list, zip(*moved, strict=True))
     return MovedModels(
         trees.join(models, shape.axis),
         public,
@@ -188,6 +179,7 @@ def _move_models(cohort: Cohort, update: RoundUpdate, counts: Array) -> MovedMod
         jnp.concatenate(coefficients, axis=-1),
         memory,
         gates,
+        jnp.concatenate(idle),
     )
 
 
@@ -197,12 +189,11 @@ def _move_model(
     vectors: tuple[Tree, Tree],
     weighing: Weighing,
     signals: Signals,
-) -> tuple[Tree, Tree, Tree, Array, Tree, Tree]:
+) -> tuple[Tree, Tree, Tree, Array, Tree, Tree, Array]:
     """The step of one run: the rule decides the change, and the server moves the model along it.
 
     `states` are the public numbers and the state of the server, `vectors` the model and the sum of
-    the clients' vectors. Returns the new model and states, the coefficients, the memories and the
-    state of the gate.
+    the clients' vectors. Returns the fields of `MovedModels`.
     """
     (group, guard), (public, server), (model, total) = guarded, states, vectors
     summed = evenly_round.sum_up(group.rule, public, weighing, signals, guard)
@@ -219,7 +210,8 @@ def _move_model(
         model = trees.Stateful(params, trees.add(model.state, mean))
     else:
         model = params
-    return model, public, server, summed.coefficients, summed.memory, summed.gate
+    idle = evenly_round.is_idle(summed)
+    return model, public, server, summed.coefficients, summed.memory, summed.gate, idle
 
 
 def _remembered(cohort: Cohort, memories: list[Tree], kept: Array) -> tuple[Memory, ...]:

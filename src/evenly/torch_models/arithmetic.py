@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from evenly.models.layers import dense
-from evenly.torch_models.values import Image, Operation, StepSettings, dtype_of
+from evenly.torch_models.operands import Image, Operation, StepSettings, dtype_of
 from evenly.types import Array
 
 MOST_HOT = 512  # rows of an embedding that are looked up with a product

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from evenly.torch_models.values import Image, StepSettings, dtype_of
+from evenly.torch_models.operands import Image, StepSettings, dtype_of
 from evenly.types import Array
 
 # Shapes.

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from evenly.torch_models.operands import Image, Operation, StepDraws, StepSettings, channels_first
 from evenly.torch_models.operations import OPERATIONS
-from evenly.torch_models.values import Image, Operation, StepDraws, StepSettings, channels_first
 from evenly.types import Array
 
 EMBEDDINGS = ("embedding", "_embedding_bag")

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from evenly.models.layers import convolve, first_largest, max_pool
-from evenly.torch_models.values import Image, StepSettings, as_image
+from evenly.torch_models.operands import Image, StepSettings, as_image
 from evenly.types import Array
 
 FILTERS = (2, 3, 1, 0)  # [out, in, height, width] -> [height, width, in, out]

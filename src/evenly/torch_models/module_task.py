@@ -19,7 +19,7 @@ from evenly.models.layers import by_size
 from evenly.records import record, static
 from evenly.torch_models.graph import Graph, evaluate
 from evenly.torch_models.objectives import Objective
-from evenly.torch_models.values import StepDraws
+from evenly.torch_models.operands import StepDraws
 from evenly.trees import Stateful
 from evenly.types import Array, Key, Tree
 

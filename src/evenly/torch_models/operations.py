@@ -15,7 +15,7 @@ from jax import lax
 
 from evenly.torch_models import arithmetic, arrays, images, recurrent
 from evenly.torch_models.arithmetic import reduction, scaled_term, with_place
-from evenly.torch_models.values import Operation, elementwise
+from evenly.torch_models.operands import Operation, elementwise
 
 plain = Operation
 

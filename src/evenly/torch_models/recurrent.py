@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from evenly.torch_models.values import StepSettings
+from evenly.torch_models.operands import StepSettings
 from evenly.types import Array
 
 States = tuple[Array, ...]  # of one layer and direction: output, and the cell of an LSTM

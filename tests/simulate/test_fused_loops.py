@@ -36,7 +36,7 @@ def in_steps(
 @pytest.mark.parametrize(
     "text", [*METHODS, *(pytest.param(text, marks=pytest.mark.further) for text in LESS_OFTEN)]
 )
-def test_whole_loops_change_nothing(
+def test_fused_loops_change_nothing(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str
 ):
     assert fuses_loops(simulated.task, len(algorithms(text)), 5, 1), "else this proves nothing"

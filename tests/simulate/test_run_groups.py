@@ -14,7 +14,9 @@ JOINT, APART = Softmax(features=3, classes=2), MLP(features=3, classes=2, hidden
 
 
 def numbers(run_group: RunGroup) -> tuple[Any, Any]:
-    """The last band's rule and the clients' work, whose numbers are those of all runs."""
+    """The rule of the last rule group, and the work of the clients; both hold the numbers of all
+    runs.
+    """
     return run_group.parts.rules[-1].rule, run_group.parts.work
 
 
