@@ -307,7 +307,7 @@ BOTH = LARGE._replace(
 
 
 def updates_of(site: Site, *weights: Any) -> np.ndarray | None:
-    """Updates of the second label's weights and bias under several models. [models, features + 1]"""
+    """Updates of the second label's weights and bias, from several models. One row each."""
     updates = []
     for number, weight in enumerate(weights, 1):
         got = site.ask("train", linear(weight), number, coefficient=1.0)

@@ -126,7 +126,7 @@ def test_limits_of_a_run_end_with_it_and_those_of_a_day_do_not(tmp_path: Path):
 
 
 def test_no_policy_stops_a_server_that_sends_models_of_its_own_making(tmp_path: Path):
-    """The limit that docs/flower-policy.md names first: three ordinary requests tell a whole row."""
+    """The limit that docs/flower-policy.md names first: three ordinary requests tell a row."""
     site = Site(BOTH, tmp_path, ONE_STEP)
     assert the_only_row_with_two_categories(site), site.said
     assert [one.decision for one in site.entries()] == ["left"] * 3

@@ -341,9 +341,7 @@ def policy_path(folder: Path, site: str) -> Path:
 
 
 def _least_count(client: ClientData) -> int:
-    """Least cell of a site's policy: the default where its tables will mostly hold it and no feature
-    is rare, else 1.
-    """
+    """Least cell of a site's policy: the default where most answers will hold it, else 1."""
     counts = []
     for own in (client.train, client.test):
         cells = np.zeros(client.shape, np.int64)
