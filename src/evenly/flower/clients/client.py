@@ -1,7 +1,7 @@
 """A client of a deployment: reads the config of a round and replies with arrays and metrics."""
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -348,7 +348,11 @@ def _train(engine: Engine, message: Message, context: Context, request: ClientRe
     vector, own = engine.train(
         request.config, request.client, request.model, _memory(request, context)
     )
-    guard.once_released(lambda: memory.keep(context, request.config.moment, own))
+    keep = partial(memory.keep, context, request.config.moment, own)
+    if request.noised:  # its answer is kept as well, and sent again without training
+        keep()
+    else:
+        guard.once_released(keep)
     if request.config.coefficient is None:
         return _reply(
             message,
@@ -422,7 +426,7 @@ def _census(message: Message, client: ClientData, context: Context) -> RecordDic
     if isinstance(first, ArrayRecord):
         deployment = str(config.get(wire.DEPLOYMENT, ""))
         moment = memory.Moment(deployment, number=0, trained=None, client=-1)
-        guard.once_released(lambda: memory.introduce(context, moment, first))
+        guard.once_released(partial(memory.introduce, context, moment, first))
     method = _algorithm(str(config[wire.METHOD])) if wire.METHOD in config else None
     private.refuse_others(method, context)
     if method is None or not private.protects(method):
