@@ -10,7 +10,8 @@ as docs/flower-deploy.md says. Then these must hold:
 
 - rounds that were stored before the kill are in the final history with the same bits,
 - the model is the simulator's, unless a client is reported to have been left out of a round,
-- nothing had to be done that the pages do not say.
+- nothing had to be done that the pages do not say,
+- a server that gave up says that the run is to be started again.
 
 In half of the runs both clients must answer each round, in the others one is enough. `--write` adds
 the log to benchmarks/results/chaos.json. The exit status is 1 if something did not hold.
@@ -49,6 +50,7 @@ from evenly.flower.deploy.loopback import (
     kill,
     wait_until,
 )
+from evenly.flower.messages import START_AGAIN
 from evenly.simulate import simulate
 from tests.flower.loopback import ROOT, warm
 from tests.flower.small import SEEDS, algorithm_of, small, task_of
@@ -190,16 +192,17 @@ def one_kill(lane: Lane, one: Kill, marks: Path) -> dict[str, Any]:
     if STOP.is_set():
         raise ValueError("stopped")
     left_out, away = excluded(folder), distance(marks)
+    words = [last_words(run) for run in runs[:-1]]
     return {
         **one._asdict(),
         "seconds": round(time.monotonic() - struck, 1),
         "reaching": round(struck - began, 1),
         "restarts": restarts,
         "runs": len(runs),
-        "words": [words for run in runs[:-1] if (words := last_words(run))],
+        "words": [text[:300] for text in words if text],
         "left out": left_out,
         "away": away,
-        "problem": problem(one, stored, history(folder), left_out, away),
+        "problem": problem(one, stored, history(folder), left_out, away) or unsaid(one, words),
     }
 
 
@@ -241,7 +244,17 @@ def excluded(folder: Path) -> list[str]:
 def last_words(run: Process) -> str:
     """What a run that ended says of the reason."""
     told = [line for line in run.text().splitlines() if "Error" in line or "must send" in line]
-    return told[-1].strip()[:300] if told else ""
+    return told[-1].strip() if told else ""
+
+
+def unsaid(one: Kill, words: list[str]) -> str:
+    """Which run ended without saying what to do; "" if none did. A server that is killed says
+    nothing.
+    """
+    silent = [text for text in words if START_AGAIN not in text]
+    if one.role in ("ServerApp", "SuperLink") or not silent:
+        return ""
+    return f"the run ended without saying what to do: {silent[0] or 'no error'}"
 
 
 @cache

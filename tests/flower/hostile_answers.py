@@ -12,6 +12,7 @@ from evenly.flower.clients.review import FEW
 from evenly.flower.clients.rows import ClientRows, batches
 from tests.flower.hostile_server import (
     FEATURES,
+    LARGE,
     MANY,
     RARE,
     SMALL,
@@ -287,7 +288,82 @@ def one_row_between_two_losses(site: Site) -> bool:
     return bool(np.isclose(apart, 1, atol=0.2))
 
 
+def in_a_category(own: ClientRows, column: int, *members: int) -> ClientRows:
+    """Rows whose column is 1 for some, and 0 for all others."""
+    x = own.x.copy()
+    x[:, column] = np.isin(np.arange(own.size), members)
+    return own._replace(x=x)
+
+
+ONE = 8  # number of the row that is alone in its category, or in two categories
+SPECIAL = LARGE._replace(
+    train=in_a_category(LARGE.train, 2, ONE), test=in_a_category(LARGE.test, 2, ONE)
+)
+BOTH = LARGE._replace(
+    train=in_a_category(
+        in_a_category(LARGE.train, 1, *range(0, 64, 4)), 2, ONE, *range(1, 64, 4)
+    )
+)  # fmt: skip
+
+
+def updates_of(site: Site, *weights: Any) -> np.ndarray | None:
+    """Updates of the second label's weights and bias, from several models. One row each."""
+    updates = []
+    for number, weight in enumerate(weights, 1):
+        got = site.ask("train", linear(weight), number, coefficient=1.0)
+        if "arrays" not in got:
+            return None
+        updates.append(np.append(got["arrays"]["w"][:, 1], got["arrays"]["b"][1]))
+    return np.array(updates, np.float64)
+
+
+def the_only_row_of_a_category(site: Site) -> bool:
+    """Two models that differ in the weight of a category: only its rows answer differently."""
+    updates = updates_of(site, 0.0, (0, 0, 3))
+    if updates is None:
+        return False
+    change = updates[1] - updates[0]
+    return bool(np.allclose(change[:-1] / change[-1], site.source.train.x[ONE], atol=1e-3))
+
+
+def the_only_row_with_two_categories(site: Site) -> bool:
+    """Three models with equal weights for two ordinary categories: rows with one of them move the
+    model by known shares, and the row with both by others. No policy refuses this.
+    """
+    weights = np.array([0.0, 1.0, 2.0])
+    updates = updates_of(site, *((0, weight, weight) for weight in weights))
+    if updates is None:
+        return False
+    shares = 1 / (1 + np.exp(-np.outer(weights[1:], (1, 2)))) - 0.5
+    _, alone = np.linalg.solve(shares, updates[1:] - updates[0])
+    with np.errstate(all="ignore"):
+        return bool(np.allclose(alone[:-1] / alone[-1], site.source.train.x[ONE], atol=1e-2))
+
+
+def row_of_a_category_from_losses(site: Site) -> bool:
+    """The label and features of the only test row of a category, from losses: under a low bias no
+    prediction turns, and only this row's loss changes with the weight of its category.
+    """
+    own, bias, step = site.source.test, -4.0, 2.0
+    scores, found, number = np.linspace(-4, 4, 80_001), [], 0
+    for feature in range(2):
+        losses = []
+        for weight in (0.0, step):
+            number += 1
+            model = linear(weight * np.eye(3)[2] + 0.5 * np.eye(3)[feature], (0.0, bias))
+            losses.append(site.ask("evaluate", model, number).get("loss", np.nan) * own.size)
+        change = losses[1] - losses[0]  # falls if the label is yes
+        rise = np.logaddexp(0, scores + bias + step) - np.logaddexp(0, scores + bias)
+        found.append(np.interp(change + step * (change < 0), rise, scores) / 0.5)
+        if (change < 0) != own.y[ONE]:
+            return False
+    return bool(np.allclose(found, own.x[ONE, :2], atol=1e-2))
+
+
 MORE_ATTEMPTS = [
+    Attempt(the_only_row_of_a_category, "1 of 3 features are rare", SPECIAL, ONE_STEP),
+    Attempt(the_only_row_of_a_category, "1 of 3 features are rare", SPECIAL, "fedsgd"),
+    Attempt(row_of_a_category_from_losses, "", SPECIAL),
     Attempt(two_models_of_one_digest, "with other contents before"),
     Attempt(choice_that_rests_on_one_row, "Only 1.0 of 61 rows", RARE, "ifca(groups=2)"),
     Attempt(choice_among_many_models, "the method has 2", method="ifca(groups=2)"),

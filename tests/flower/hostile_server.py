@@ -101,6 +101,7 @@ class Site:
         told = {wire.ROUND: number, wire.METHOD: self.method, wire.CLIENT: 0}
         told |= {wire.BATCH_SEED: 0, wire.MODEL_SEED: 0}
         told |= {key.replace("_", "-"): value for key, value in config.items()}
+        told = {key: value for key, value in told.items() if value is not None}
         content = RecordDict({"config": ConfigRecord(told)})
         if model is not None:
             content["arrays"] = record(model)

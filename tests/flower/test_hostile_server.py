@@ -10,7 +10,16 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from evenly.flower.clients.egress import EgressEntry, sentences
 from evenly.flower.clients.guard import site_policy
-from tests.flower.hostile_answers import MORE_ATTEMPTS, equations_of_many_rounds
+from tests.flower.hostile_answers import (
+    BOTH,
+    MORE_ATTEMPTS,
+    ONE_STEP,
+    SPECIAL,
+    equations_of_many_rounds,
+    row_of_a_category_from_losses,
+    the_only_row_of_a_category,
+    the_only_row_with_two_categories,
+)
 from tests.flower.hostile_models import (
     ATTEMPTS_ON_MODELS,
     HIDDEN,
@@ -32,8 +41,10 @@ from tests.flower.hostile_server import (
 )
 
 EVERY = [*ATTEMPTS, *MORE_ATTEMPTS, *ATTEMPTS_ON_MODELS]
+PRIVATE_ROWS = f"{AGREED}+dp(unit=row, rate=0.2, noise_multiplier=1, signal_noise=3)"
 NAMES = [f"{one.attack.__name__}-{one.method}" for one in EVERY]
-ANSWERED = (training_rows_evaluated, validation_rows_evaluated)  # without those rows
+# without those rows, or without losses
+ANSWERED = (training_rows_evaluated, validation_rows_evaluated, row_of_a_category_from_losses)
 
 
 @pytest.mark.parametrize("attempt", EVERY, ids=NAMES)
@@ -42,9 +53,9 @@ def test_no_attempt_passes_the_default_policy_and_each_is_logged(attempt: Attemp
     assert not attempt.attack(site)
     refused = [one for one in site.entries() if one.decision != "left"]
     if attempt.attack in ANSWERED:
-        (entry,) = site.entries()
-        assert "table" in entry.numbers
-        assert not any(name.startswith(("train-", "valid-")) for name in entry.numbers)
+        for entry in site.entries():
+            assert "table" in entry.numbers
+            assert not any(name.startswith(("train-", "valid-", "loss")) for name in entry.numbers)
     else:
         assert refused, "the attempt is not in the log"
         assert attempt.because in refused[-1].words
@@ -71,13 +82,27 @@ def test_a_policy_that_allows_any_model_does_not_stop_what_they_reveal(
 def test_a_network_with_private_rows_is_trained_but_not_evaluated(tmp_path: Path):
     """Noise protects training rows under any model; counts and losses of test rows have none."""
     unit = next(one for one in ATTEMPTS_ON_MODELS if one.attack is one_unit_of_a_network)
-    method = f"{AGREED}+dp(unit=row, rate=0.2, noise_multiplier=1, signal_noise=3)"
-    site = unit._replace(method=method).site(tmp_path, "epsilon = 100.0")
+    site = unit._replace(method=PRIVATE_ROWS).site(tmp_path, "epsilon = 100.0")
     site.config["ledger"] = str(tmp_path / "ledger.json")
     assert not unit.attack(site)
     assert [one.decision for one in site.entries()] == ["left"]
     assert site.ask("evaluate", network(HIDDEN)) == {}
     assert NOT_LINEAR in site.entries()[-1].words
+
+
+def test_losses_of_evaluations_leave_only_if_the_policy_lists_them(tmp_path: Path):
+    """And even then not where all rows but a few have the same value of a feature."""
+    for source, words in ((LARGE, ""), (SPECIAL, "1 of 3 features are rare")):
+        folder = tmp_path / f"{bool(words)}"
+        folder.mkdir()
+        site = Site(source, folder, AGREED, more='metrics = ["loss"]')
+        assert ("loss" in site.ask("evaluate", linear((3, 0, 0)))) is not bool(words)
+        assert words in site.entries()[-1].words
+
+
+def test_a_policy_that_allows_any_model_allows_rare_features(tmp_path: Path):
+    site = Site(SPECIAL, tmp_path, ONE_STEP, more="any_model = true")
+    assert the_only_row_of_a_category(site), site.said
 
 
 def test_there_are_at_least_forty_different_attempts():
@@ -100,6 +125,19 @@ def test_limits_of_a_run_end_with_it_and_those_of_a_day_do_not(tmp_path: Path):
     assert "rounds_a_day is 4" in site.entries()[-1].words
 
 
+def test_no_policy_stops_a_server_that_sends_models_of_its_own_making(tmp_path: Path):
+    """The limit that docs/flower-policy.md names first: three ordinary requests tell a row."""
+    site = Site(BOTH, tmp_path, ONE_STEP)
+    assert the_only_row_with_two_categories(site), site.said
+    assert [one.decision for one in site.entries()] == ["left"] * 3
+    folder = tmp_path / "noised"
+    folder.mkdir()
+    noised = Site(BOTH, folder, PRIVATE_ROWS, more="epsilon = 100.0")
+    noised.config["ledger"] = str(folder / "ledger.json")
+    assert not the_only_row_with_two_categories(noised)
+    assert [one.decision for one in noised.entries()] == ["left"] * 3
+
+
 @pytest.mark.further
 def test_only_noise_stops_a_server_that_collects_equations(tmp_path: Path):
     """The limit of every policy, as docs/flower-policy.md says it: 80 rounds of the agreed method
@@ -108,8 +146,7 @@ def test_only_noise_stops_a_server_that_collects_equations(tmp_path: Path):
     (tmp_path / "exact").mkdir()
     assert equations_of_many_rounds(Site(LARGE, tmp_path / "exact", AGREED))
     (tmp_path / "noised").mkdir()
-    method = f"{AGREED}+dp(unit=row, rate=0.2, noise_multiplier=1, signal_noise=3)"
-    site = Site(LARGE, tmp_path / "noised", method)
+    site = Site(LARGE, tmp_path / "noised", PRIVATE_ROWS)
     with (tmp_path / "noised" / "policy.toml").open("a") as file:
         file.write("\nepsilon = 100.0\n")
     site.config["ledger"] = str(tmp_path / "noised" / "ledger.json")

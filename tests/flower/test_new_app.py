@@ -180,6 +180,27 @@ def test_policies_allow_any_model_only_where_a_label_has_more_than_two_values(
     assert [one.any_model for one in policies] == [third] * 3
 
 
+def test_a_trial_with_a_rare_category_counts_from_one(tmp_path: Path):
+    """Else its site would not train: four patients of the north have been to another ward."""
+    count = 1600
+    table = pd.DataFrame(
+        {
+            "hospital": ["north", "south"] * (count // 2),
+            "age": [20 + k % 70 for k in range(count)],
+            "returned": ["no", "no", "yes", "yes"] * (count // 4),
+        }
+    )
+    table["elsewhere"] = "no"
+    table.loc[table["hospital"] == "south", "elsewhere"] = ["no", "yes"] * (count // 4)
+    table.loc[table.index[table["hospital"] == "north"][:4], "elsewhere"] = "yes"
+    federation = Federation.from_frame(table, client="hospital", label="returned")
+    write_table_app(
+        tmp_path / "ward", tmp_path / "t.csv", federation, client="hospital", label="returned"
+    )
+    sites = tmp_path / "ward" / "sites"
+    assert [read_policy(path).least_cell for path in sorted(sites.glob("*/policy.toml"))] == [1, 5]
+
+
 @pytest.mark.parametrize("name, components", [("''", "{serverapp = 'a:b'}"), ("'x'", "{}")])
 def test_a_project_without_a_name_or_an_app_is_no_flower_app(
     tmp_path: Path, name: str, components: str

@@ -1,6 +1,7 @@
 """Policies of sites: what a file may say, and what a bad one does."""
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from evenly.flower.clients.guard import effective_rows, site_policy
 from evenly.flower.clients.jax import JaxEngine
 from evenly.flower.clients.policy import Policy, PolicyError, policy_text, read_policy
 from evenly.flower.clients.sklearn import SklearnEngine
+from evenly.flower.clients.sklearn import app as sklearn_app
 from evenly.flower.clients.torch import TorchEngine
 from evenly.flower.clients.torch_training import cross_entropy
 from evenly.models import MLP, Augmented, Custom, LinearSVM, Logistic, Softmax
@@ -30,6 +32,7 @@ from tests.flower.hostile_server import (
     AGREED,
     FEATURES,
     LARGE,
+    SMALL,
     TINY,
     Site,
     hospital,
@@ -322,6 +325,65 @@ def test_too_few_rows_to_train_on_are_refused_with_noise_as_well(tmp_path: Path)
     site.config["ledger"] = str(tmp_path / "ledger.json")
     assert site.ask("train", linear(), 1) == {}
     assert "There are 3 training rows" in site.entries()[-1].words
+
+
+@pytest.mark.parametrize("more", ["noise = 1.0", "epsilon = 8.0"])
+def test_a_census_is_held_against_the_methods(more: str, tmp_path: Path) -> None:
+    """Its counts have the noise of the method that it names, and its budget may become the
+    ledger's.
+    """
+    method = "fedavg+dp(unit=row, rate=0.2, noise_multiplier=1, signal_noise=3, epsilon=8)"
+    other = method.replace("signal_noise=3, epsilon=8", "signal_noise=0.0001, epsilon=1e12")
+    ledger = tmp_path / "ledger.json"
+    site = Site(LARGE, tmp_path, method, more=more)
+    site.config["ledger"] = str(ledger)
+    assert site.ask(wire.CENSUS, evenly_method=other) == {}
+    assert "not one that it agreed to" in site.said
+    assert not ledger.exists()
+    assert site.ask(wire.CENSUS)["num-examples"] == LARGE.train.size, site.said
+    assert json.loads(ledger.read_text())["epsilon"] == 8.0
+
+
+def test_the_server_hears_that_a_budget_is_spent(tmp_path: Path) -> None:
+    """Words that do not depend on rows tell its operator what to do."""
+    site = Site(LARGE, tmp_path, PRIVATE, more="epsilon = 0.01")
+    site.config["ledger"] = str(tmp_path / "ledger.json")
+    assert site.ask("train", linear()) == {}
+    assert "it could not answer: The privacy budget of this client is spent" in site.said
+    assert site.entries()[-1].decision == "failed"
+
+
+def test_a_seed_that_is_not_named_is_the_default_one(tmp_path: Path) -> None:
+    site = Site(LARGE, tmp_path, AGREED)
+    assert site.ask("train", linear(), 1, batch_seed=None), site.said
+    assert site.ask("train", linear(), 2, batch_seed=5) == {}
+    assert "'batch-seed' changed" in site.said
+    assert site.ask("train", linear(), 2, batch_seed=0), site.said
+
+
+def test_the_same_request_gets_the_same_answer_in_scikit_learn(tmp_path: Path) -> None:
+    """An estimator that shuffles its rows by chance would tell more each time."""
+
+    def shuffling() -> SGDClassifier:
+        return SGDClassifier(loss="log_loss", learning_rate="constant", eta0=0.01)
+
+    site = Site(LARGE, tmp_path, AGREED, client=lambda source: sklearn_app(shuffling, source))
+    model = {"coef_": np.zeros((1, FEATURES)), "intercept_": np.zeros(1)}
+    first, again = (site.ask("train", model)["arrays"] for _ in range(2))
+    assert all((first[name] == again[name]).all() for name in first)
+    other = site.ask("train", model, 2)["arrays"]
+    assert not np.allclose(first["coef_"], other["coef_"])
+
+
+def test_a_census_that_is_refused_keeps_no_model(tmp_path: Path) -> None:
+    """Ditto's clients keep the model of the census in their folder."""
+    for source, kept in ((SMALL, 0), (LARGE, 1)):
+        folder = tmp_path / f"{kept}"
+        folder.mkdir()
+        site = Site(source, folder, "ditto")
+        site.config["memory"] = str(folder / "memory")
+        assert bool(site.ask(wire.CENSUS, linear(), evenly_deployment="0123456789abcdef")) == kept
+        assert len(list(folder.rglob("round-*.npz"))) == kept
 
 
 def test_a_refusal_leaves_the_state_of_the_node_as_it_was(tmp_path: Path):

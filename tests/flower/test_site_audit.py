@@ -250,6 +250,10 @@ def test_an_app_writes_its_audit_and_never_replaces_the_report_of_a_run(tmp_path
     for _ in range(2):  # an audit may replace an audit
         assert run_audit(grid_of(FEDERATION), config) == tmp_path / "audit"
     assert json.loads((tmp_path / "audit" / "audit.json").read_text())["source"] == "federation"
+    with pytest.raises(ValueError, match=r"Not met: accuracy at least 99\.5.*The report is in"):
+        run_audit(grid_of(FEDERATION), {**config, "require": "accuracy>=99.5"})
+    checks = json.loads((tmp_path / "audit" / "audit.json").read_text())["requirements"]
+    assert [check["met"] for check in checks] == [False]
     grid = grid_of(FEDERATION)
     with pytest.raises(ValueError, match=r"holds the file plan\.json that no audit wrote"):
         run_audit(grid, {**config, "folder": str(tmp_path / "run")})

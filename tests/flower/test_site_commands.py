@@ -107,10 +107,13 @@ def test_a_node_needs_its_policy_and_those_whom_it_trusts(files: dict[str, str],
 
 
 def test_a_node_is_not_started_with_a_bad_policy_or_with_nobody_to_trust(files: dict[str, str]):
-    Path(files["--trusted-entities"]).write_text("{}\n")
-    assert "names nobody, and Flower runs every app then" in evenly(
-        "node", *words(files), "--show", code=2
-    )
+    for nobody in ("", "{}\n", "[]\n", f"# {TRUSTED}", f"{{}}\n# {TRUSTED}"):
+        Path(files["--trusted-entities"]).write_text(nobody)
+        assert "names nobody, and Flower runs every app then" in evenly(
+            "node", *words(files), "--show", code=2
+        )
+    Path(files["--trusted-entities"]).write_text("fpk_1: [")
+    assert "cannot be read as YAML" in evenly("node", *words(files), "--show", code=2)
     Path(files["--trusted-entities"]).write_text(TRUSTED)
     Path(files["--policy"]).write_text('methods = ["fedavg"]\nleast_cel = 3\n')
     assert "There is no key 'least_cel'" in evenly("node", *words(files), "--show", code=2)

@@ -18,7 +18,7 @@ from evenly.algorithms.q_fedavg import QFedAvg
 from evenly.experiment.deployment import Exclusion
 from evenly.experiment.reopen import open_results
 from evenly.flower import Caps, strategy, wire
-from evenly.flower.messages import quote_reasons
+from evenly.flower.messages import START_AGAIN, quote_reasons
 from evenly.flower.roster import algorithm_of, notation_of
 from evenly.notation import parse
 from evenly.parts.sampling import SAMPLINGS, Full, Weighted
@@ -350,7 +350,7 @@ def test_reasons_that_clients_share_are_quoted_once_and_without_where_in_their_c
     asked = "was asked for the census and "
     assert str(census.value).endswith(
         f"Node 60, like 2 others, {asked}crashed: KeyError: [31mage. Node 70, like 1 other,"
-        f" {asked}crashed: no such table. Node 20 {asked}did not answer in time."
+        f" {asked}crashed: no such table. Node 20 {asked}did not answer in time. {START_AGAIN}"
     )
     assert "Node 10 (client 0), like 2 others, crashed: KeyError: [31mage. Node 30" in str(
         training.value

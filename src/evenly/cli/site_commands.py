@@ -128,13 +128,16 @@ def _node_config(config: str, policy: Path) -> str:
 
 def _check_trusted(path: Path) -> None:
     """Refuse a list that trusts nobody: Flower would then run every app."""
-    text = path.read_text()
-    keys = [line for line in text.splitlines() if "ssh-ed25519" in line and "fpk_" in line]
-    _require(
-        bool(keys),
-        f"{path} names nobody, and Flower runs every app then. It needs a line for each person who"
-        " may sign apps: fpk_...: 'ssh-ed25519 AAAA...'.",
-    )
+    import yaml  # as Flower reads the list
+
+    line = "It needs a line for each person who may sign apps: fpk_...: 'ssh-ed25519 AAAA...'."
+    try:
+        keys = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        words = " ".join(str(error).split())
+        raise ValueError(f"{path} cannot be read as YAML: {words}. {line}") from None
+    named = isinstance(keys, dict) and bool(keys)
+    _require(named, f"{path} names nobody, and Flower runs every app then. {line}")
 
 
 def _require(holds: bool, words: str) -> None:

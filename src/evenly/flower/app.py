@@ -22,7 +22,7 @@ from evenly.data.sensitive import Attribute
 from evenly.data.splits import SHARES, split_rows
 from evenly.experiment.plan import MOST_ROUNDS
 from evenly.flower.clients.policy import LEAST_CELL, policy_text
-from evenly.flower.clients.rows import ClientData, Decisions, client_of, rows
+from evenly.flower.clients.rows import ClientData, Decisions, client_of, rows, rows_apart
 from evenly.notation import parse, show, unknown
 from evenly.records import require
 from evenly.validation import shortened
@@ -320,8 +320,8 @@ def write_table_app(
 SITES = "sites"
 ENOUGH = 4 * LEAST_CELL  # rows of a group and label of which predictions rarely leave a small count
 FEW_ROWS = (
-    "A real site begins with 5. It is 1 in this trial, because some groups and labels of this site"
-    "\n# have so few rows that most of its tables would be refused."
+    "A real site begins with 5. It is 1 in this trial, because some groups, labels or categories of"
+    "\n# this site have so few rows that most of its answers would be refused."
 )
 
 
@@ -341,13 +341,15 @@ def policy_path(folder: Path, site: str) -> Path:
 
 
 def _least_count(client: ClientData) -> int:
-    """Least cell of a site's policy: the default where its tables will mostly hold it, else 1."""
+    """Least cell of a site's policy: the default where most answers will hold it, else 1."""
     counts = []
     for own in (client.train, client.test):
         cells = np.zeros(client.shape, np.int64)
         np.add.at(cells, (own.group, own.y), 1)
         counts.append(cells)
+    apart = rows_apart(client.train.x)
     few = any(((cells > 0) & (cells < ENOUGH)).any() for cells in counts)
+    few |= bool(((apart > 0) & (apart < LEAST_CELL)).any())
     return 1 if few else LEAST_CELL
 
 

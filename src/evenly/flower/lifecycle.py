@@ -30,6 +30,7 @@ from evenly.flower.aggregation import RoundResult
 from evenly.flower.checks import replies_to
 from evenly.flower.joining import Asking, Enrolment
 from evenly.flower.messages import (
+    START_AGAIN,
     DeploymentState,
     EvaluationReplies,
     PersonalModels,
@@ -180,7 +181,8 @@ def _first_roll(
         f"{algorithm.label} needs a census of its clients ({wire.CENSUS!r}) from at least {least}"
         f" nodes (min_train_nodes), and {len(usable)} of {len(told) + len(silent)} nodes sent one"
         " that can be used. Add a function for it to the ClientApp, @app.query('census'): see"
-        f" docs/flower-record.md. {quote_reasons(left_out, most=len(left_out))}",
+        f" docs/flower-record.md. {quote_reasons(left_out, most=len(left_out))}"
+        f" {START_AGAIN}",
     )
     return roll_of(usable), wrong
 

@@ -166,6 +166,10 @@ def served_record(setting: DeploymentSetting, current: DeploymentState) -> Array
 
 LOG = logging.getLogger("flwr")
 QUOTED = 5  # reasons in one sentence
+START_AGAIN = (
+    "When enough clients can answer, start the run again: with the same folder, it resumes after"
+    " the last stored round."
+)
 OWN_METRICS = 2**24  # bytes that a client's metrics may have besides tables
 # bytes of tables where no census says how large they are: of a thousand labels, say
 UNKNOWN_TABLES = 2**26
@@ -263,7 +267,7 @@ def require_enough(
     raise ValueError(
         f"Round {request.number} of {setting.algorithm.label}: at least {least} of the"
         f" {len(request.chosen)} chosen clients must send a usable reply (min_train_nodes), and"
-        f" {len(usable.replies)} did. {quote_reasons(usable.left_out)}"
+        f" {len(usable.replies)} did. {quote_reasons(usable.left_out)} {START_AGAIN}"
     )
 
 

@@ -162,7 +162,8 @@ def run_audit(grid: Grid, config: Mapping[str, Any], *, name: str = "federation"
 
     Raises:
         ValueError: As :func:`audit`, if a requirement cannot be read, or if the folder holds
-            anything but an earlier audit.
+            anything but an earlier audit. After everything is written, if a requirement is not met,
+            so that the run does not end as completed.
     """
     refuse_replacing(str(config["folder"]))  # before sites are asked
     given = {key: str(config.get(key, "")) for key in ("model", "favourable", "require")}
@@ -182,7 +183,10 @@ def run_audit(grid: Grid, config: Mapping[str, Any], *, name: str = "federation"
         timeout=float(config["timeout"]),
     )
     found = found._replace(required=required)
-    return found.write(str(config["folder"]))
+    folder = found.write(str(config["folder"]))
+    unmet = [check.sentence for check in found.check() if not check.met]
+    require(not unmet, f"{' '.join(unmet)} The report is in {folder}.")
+    return folder
 
 
 def _model(

@@ -1,7 +1,7 @@
 """A client of a deployment: reads the config of a round and replies with arrays and metrics."""
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -306,9 +306,11 @@ def _measure(engine: Engine, message: Message, context: Context, request: Client
 def _evaluation(engine: Engine, request: ClientRequest, context: Context) -> Metrics:
     """What the model counts on the client's rows, and which model it is, if there are several."""
     model = request.config.algorithm.work.deploy(request.model, _memory(request, context))
-    found = rows.evaluation_metrics(
-        request.client, _inspected(engine.look(request.config, model)), _splits(request)
-    )
+    look, splits = _inspected(engine.look(request.config, model)), _splits(request)
+    losses = guard.evaluated_losses_leave()
+    for split in splits if losses else ():
+        guard.inspect_features(request.client.splits[split])
+    found = rows.evaluation_metrics(request.client, look, splits, losses=losses)
     return found | _choice(request)
 
 
@@ -346,7 +348,11 @@ def _train(engine: Engine, message: Message, context: Context, request: ClientRe
     vector, own = engine.train(
         request.config, request.client, request.model, _memory(request, context)
     )
-    memory.keep(context, request.config.moment, own)
+    keep = partial(memory.keep, context, request.config.moment, own)
+    if request.noised:  # its answer is kept as well, and sent again without training
+        keep()
+    else:
+        guard.once_released(keep)
     if request.config.coefficient is None:
         return _reply(
             message,
@@ -372,10 +378,13 @@ def _inspect_training(engine: Engine, request: ClientRequest) -> None:
 
 
 def _inspect_cells(request: ClientRequest) -> None:
-    """Show the site's policy how many training rows have each label, where they answer exactly."""
+    """Show the site's policy how many training rows have each label and rare values, where they
+    answer exactly.
+    """
     weighed = request.config.row_weights is not None or request.config.algorithm.prepare is not None
     if not request.noised:
         guard.inspect_cells(request.client, by_group=weighed)
+        guard.inspect_features(request.client.train)
 
 
 def _splits(request: ClientRequest) -> tuple[str, ...]:
@@ -417,7 +426,7 @@ def _census(message: Message, client: ClientData, context: Context) -> RecordDic
     if isinstance(first, ArrayRecord):
         deployment = str(config.get(wire.DEPLOYMENT, ""))
         moment = memory.Moment(deployment, number=0, trained=None, client=-1)
-        memory.introduce(context, moment, first)
+        guard.once_released(partial(memory.introduce, context, moment, first))
     method = _algorithm(str(config[wire.METHOD])) if wire.METHOD in config else None
     private.refuse_others(method, context)
     if method is None or not private.protects(method):

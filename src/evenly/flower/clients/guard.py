@@ -9,8 +9,8 @@ goes wrong here refuses.
 
 Ready clients also show the guard what a reply does not: the kind of model, the rows that they hold,
 their weights, and how many of them move the model. A client that is written by hand can do the same
-with `inspect_rows`, `inspect_model`, `inspect_training`, `inspect_cells`, `inspect_losses` and
-`inspect_choice`.
+with `inspect_rows`, `inspect_model`, `inspect_training`, `inspect_cells`, `inspect_features`,
+`inspect_losses` and `inspect_choice`.
 """
 
 import hashlib
@@ -36,9 +36,10 @@ from evenly.flower.clients.egress import (
     now,
     tables_that_left,
 )
+from evenly.flower.clients.ledger import ToldError
 from evenly.flower.clients.policy import Policy, PolicyError, read_policy
 from evenly.flower.clients.review import FEW, Refusal, Request
-from evenly.flower.clients.rows import ClientData, RowOutcomes
+from evenly.flower.clients.rows import ClientData, ClientRows, RowOutcomes, rows_apart
 
 Answering = Callable[[Message, Context], Message]  # what Flower calls next
 LOG = logging.getLogger("flwr")
@@ -54,6 +55,7 @@ class RequestInProgress:
     def __init__(self, policy: Policy, log: EgressLog, request: Request) -> None:
         self.policy, self.log, self.request = policy, log, request
         self.rows = ""
+        self.once_released = list[Callable[[], None]]()
 
     def entry(self, decision: str, words: str = "", **more: Any) -> EgressEntry:
         asked = self.request
@@ -133,6 +135,11 @@ def _guarded(
         log.append(current.entry(decision, refusal.private))
         LOG.warning("Refused by this site's policy: %s", refusal.private)
         return _refused(message, refusal.public)
+    except ToldError as error:  # its words do not depend on rows
+        _restore(context, before)
+        log.append(current.entry(FAILED, str(error)))
+        LOG.warning("Not answered: %s", error)
+        return _refused(message, f"it could not answer: {str(error).removesuffix('.')}")
     except Exception as error:  # its words may quote rows, so they stay here
         _restore(context, before)
         log.append(current.entry(FAILED, f"{type(error).__name__}: {error}"))
@@ -172,6 +179,8 @@ def release(current: RequestInProgress, reply: Message) -> None:
     }
     if about and current.request.kind != "census":
         raise Refusal("its reply held words", f"The reply held {', '.join(about)}.")
+    for change in current.once_released:
+        change()
     current.log.append(current.entry(LEFT, numbers=numbers, arrays=arrays, about=about))
 
 
@@ -198,7 +207,7 @@ def allowed_numbers(policy: Policy, asked: Request) -> set[str]:
         return names | {wire.CELLS, wire.CLIENT, wire.CLIENT_GROUP}
     if asked.kind == "evaluate":
         split = {SPLIT_PREFIX[split] for split in policy.splits}
-        plain = (wire.EXAMPLES, wire.LOSS, wire.TABLE)
+        plain = {wire.EXAMPLES, wire.TABLE} | (names & {wire.LOSS})
         own = {prefix + name for prefix in split for name in plain}
         return (names if "" in split else set(policy.metrics)) | own | {wire.CHOICE}
     if asked.algorithm is None:
@@ -291,6 +300,27 @@ def allowed_splits(splits: Iterable[str]) -> tuple[str, ...]:
     """Those of these splits whose evaluation may leave."""
     current = _IN_PROGRESS.get()
     return tuple(split for split in splits if current is None or split in current.policy.splits)
+
+
+def evaluated_losses_leave() -> bool:
+    """Whether losses of evaluated rows may leave: only if the policy lists them in `metrics`. From
+    a few exact losses, a server computes the row with a rare value.
+    """
+    current = _IN_PROGRESS.get()
+    return current is None or wire.LOSS in current.policy.metrics
+
+
+def once_released(change: Callable[[], None]) -> None:
+    """Change what the client keeps: at once without a policy, else as soon as the reply may leave.
+
+    Args:
+        change: Makes the change.
+    """
+    current = _IN_PROGRESS.get()
+    if current is None:
+        change()
+    else:
+        current.once_released.append(change)
 
 
 def watching() -> bool:
@@ -431,6 +461,27 @@ def inspect_cells(client: ClientData, *, by_group: bool) -> None:
         what = "pairs of group and label have" if by_group else "labels have"
         raise Refusal(
             FEW, f"{small} {what} 1 to {least - 1} training rows, and least_cell is {least}."
+        )
+
+
+def inspect_features(own: ClientRows) -> None:
+    """Refuse if all rows but a few share a value of a feature: two models that differ only in its
+    weight tell the sum of these few rows.
+
+    Args:
+        own: The rows that the answer rests on.
+    """
+    current = _IN_PROGRESS.get()
+    if current is None or current.policy.any_model or not own.size:
+        return
+    apart, least = rows_apart(own.x), current.policy.least_cell
+    rare = np.flatnonzero((apart > 0) & (apart < least))
+    if len(rare):
+        raise Refusal(
+            FEW,
+            f"{len(rare)} of {len(apart)} features are rare: all but 1 to {least - 1} rows have the"
+            f" same value, and least_cell is {least}. The first is feature {rare[0] + 1}. Merge"
+            " rare categories, leave the column out, or agree on a method with +dp(unit=row).",
         )
 
 

@@ -55,9 +55,11 @@ class Policy:
         answers: Kinds of requests that are answered.
         signals: Signals about the training rows that may leave; None: those that `methods` need.
         splits: Splits whose evaluation may leave.
-        metrics: Further metrics that may leave, of clients that are written by hand.
+        metrics: Further metrics that may leave: ``loss``, the mean loss of evaluated rows, and
+            those of clients that are written by hand.
         config: Further entries that a request may have.
-        least_cell: Smallest count but 0 that a table may hold, and fewest rows behind any number.
+        least_cell: Smallest count but 0 that a table may hold, fewest rows behind any number, and
+            fewest rows that differ from the others in a feature.
         least_change: Fewest rows by which two tables of the same rows may differ, but 0.
         least_batch: Fewest rows that a step of training may rest on.
         rounds_a_day: Most rounds that are answered on one day, of each kind of request.

@@ -22,7 +22,8 @@ FEW = "its answer would rest on too few rows"
 KINDS = {wire.CENSUS: "census", wire.MEASURE: "measure", wire.AUDIT: "audit"}
 UNREADABLE = "unreadable"  # the kind of a message that holds no request
 MEGABYTE = 2**20
-PINNED = (wire.CLIENT, wire.BATCH_SEED, wire.MODEL_SEED)  # the same in all requests of a run
+# the same in all requests of a run but the census, and 0 where a request does not name them
+PINNED = (wire.CLIENT, wire.BATCH_SEED, wire.MODEL_SEED)
 ENTRIES = {
     wire.ROUND, wire.METHOD, *PINNED, wire.ROW_WEIGHTS, wire.MODELS, wire.GROUP, wire.COEFFICIENT,
     wire.DEPLOYMENT, wire.TRAINED,
@@ -73,7 +74,11 @@ def _read_request(message: Message, context: Context) -> Request:
         method=str(method)[:300],
         algorithm=_algorithm(str(method)),
         config=config,
-        pinned={key: int(value) for key in PINNED if isinstance(value := config.get(key), int)},
+        pinned={
+            key: int(value)
+            for key in PINNED
+            if given != wire.CENSUS and isinstance(value := config.get(key, 0), int)
+        },
         arrays={
             name: tuple(array.shape)
             for record in content.array_records.values()
@@ -128,7 +133,7 @@ def review(policy: Policy, before: Sequence[EgressEntry], asked: Request, messag
         )
     _review_records(asked, message)
     _review_entries(policy, asked)
-    if asked.kind != "census":
+    if asked.kind != "census" or wire.METHOD in asked.config:
         _review_method(policy, asked)
     if policy.private and asked.kind not in ("evaluate", "audit"):
         _review_noise(policy, asked)

@@ -81,6 +81,17 @@ class ClientData(NamedTuple):
         return cells
 
 
+def rows_apart(x: np.ndarray) -> np.ndarray:
+    """For each feature, how many rows do not have its middle value: the value of most rows, where
+    there is one. [features]
+
+    >>> rows_apart(np.array([[0.0, 1.5], [0.0, 2.5], [7.0, 3.5]])).tolist()
+    [1, 2]
+    """
+    flat = np.asarray(x).reshape(len(x), -1)
+    return (flat != np.partition(flat, len(x) // 2, axis=0)[len(x) // 2]).sum(0)
+
+
 Source = Federation | ClientData | Callable[[Any], ClientData]  # the last from Flower's context
 
 
@@ -306,9 +317,11 @@ def signals_from_outcomes(
     return found
 
 
-def evaluation_metrics(client: ClientData, look: Look, splits: Sequence[str] = SPLITS) -> Metrics:
+def evaluation_metrics(
+    client: ClientData, look: Look, splits: Sequence[str] = SPLITS, *, losses: bool = True
+) -> Metrics:
     """Counts and mean losses on test rows and, with prefix train- or valid-, on the others; no loss
-    without rows.
+    without rows, or if there are to be no losses.
     """
     found: Metrics = {}
     for split in splits:
@@ -316,7 +329,7 @@ def evaluation_metrics(client: ClientData, look: Look, splits: Sequence[str] = S
         seen = _outcomes_of(own, look)
         found[prefix + wire.EXAMPLES] = own.size
         wire.put(found, prefix + wire.TABLE, table(own.y, own.group, seen.outcome, client.shape))
-        if own.size:
+        if own.size and losses:
             found[prefix + wire.LOSS] = float(np.mean(seen.losses, dtype=np.float64))
     return found
 

@@ -6,7 +6,9 @@ go on from where they were (LogisticRegression with warm_start).
 
 A model is the estimator's coefficients and intercepts. Estimators train in their own way, with
 their own step size: of a method's local work only the epochs and the weights of rows apply. Give
-SGDClassifier a constant learning rate; its default schedule would begin anew in every round.
+SGDClassifier a constant learning rate; its default schedule would begin anew in every round. An
+estimator without a random_state visits rows in an order that follows from the seed of the batches,
+the round and the client.
 """
 
 import warnings
@@ -34,6 +36,7 @@ from evenly.flower.clients.rows import (
     table,
 )
 from evenly.parts.work import LocalTraining
+from evenly.randomness import generator
 from evenly.records import require
 
 __all__ = [
@@ -199,6 +202,11 @@ class SklearnEngine:
         )
         estimator = self._make()
         _put(estimator, received, len(client.labels))
+        if (
+            estimator.get_params().get("random_state", 0) is None
+        ):  # the same request, the same answer
+            draws = generator(now.batch_seed, "estimator", now.server_round, now.client)
+            estimator.set_params(random_state=int(draws.integers(2**31)))
         train(estimator, own.x.reshape(own.size, -1), own.y, epochs=work.epochs, weight=own.weight)
         return {name: leaf - received[name] for name, leaf in _state(estimator).items()}, memory
 
