@@ -105,8 +105,8 @@ def privacy_part() -> str:
         f"{opacus if rows else ''}, in turns."
         f" {_taken(result)}, with {used}:\n\n    {result['command']}\n\n"
         + "\n\n".join(tables)
-        + "\n\nA ratio below 1 in the first table means that the difference is smaller than the"
-        " variation of the measurement."
+        + "\n\nA ratio below 1 means that the difference is smaller than the variation of the"
+        " measurement."
     )
 
 

@@ -73,7 +73,8 @@ clinics.sort_values("value")[["name", "value", "low", "high", "rows"]].head(4).r
 # %% [markdown]
 # Clinic 1 has so few patients that its interval reaches far above the average of about 68 %. Clinic
 # 7 has several hundred, its interval ends below the average, and that is the finding to act on.
-# Sort by the upper end of the interval to find the clients that are *certainly* served badly.
+# Sort by the upper end of the interval to find the clients whose whole interval lies below the
+# average.
 #
 # ## Small cells
 #
