@@ -54,6 +54,9 @@ def test_python_gives_the_same_as_the_command(table: Path):
     for file in ("audit.csv", "audit.json"):
         assert (command / file).read_bytes() == (python / file).read_bytes()
     assert "<table" in found._repr_html_()
+    gap = found.group_table.loc["sex=female", "spd"]
+    assert abs(gap) < 1
+    assert f"<td>{gap:.3f}".rstrip("0") in found._repr_html_()
     assert repr(found).startswith("Audit of 800 rows")
 
 
