@@ -144,6 +144,7 @@ pd.DataFrame({title: one.group_table["bias"] for title, one in audits.items()}).
 # `write` makes a report and two files of figures. They hold counts and rates, and no rows.
 
 # %%
+visits.to_csv("visits.csv", index=False)
 sorted(path.name for path in result.write("audit").iterdir())
 
 # %% [markdown]
@@ -151,7 +152,8 @@ sorted(path.name for path in result.write("audit").iterdir())
 #
 # ```sh
 # evenly audit visits.csv --client clinic --label needed --prediction offered --score risk \
-#   --sensitive sex,language --favourable yes --unprivileged sex=female
+#   --sensitive sex,language --favourable yes --unprivileged sex=female \
+#   --unprivileged language=French
 # ```
 #
 # `--anonymous` (in Python `anonymous=True`) replaces the names of clients by numbers.

@@ -60,7 +60,8 @@ def test_rounds_of_an_earlier_execution_are_reported_in_one_step(tmp_path):
     execute(plan, store)
     next((tmp_path / "out" / "traces").iterdir()).unlink()
     execute(plan, store, progress=lambda done, total: rounds.append((done, total)))
-    assert rounds[0] == (120, 180) and rounds[-1] == (180, 180)
+    assert rounds[0] == (120, 180)
+    assert rounds[-1] == (180, 180)
 
 
 def test_a_failure_in_one_seed_stops_the_others(monkeypatch):
