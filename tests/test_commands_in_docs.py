@@ -1,6 +1,6 @@
 """Every command and every piece of Python in the README and the documentation is tried, in the
 order of its page. Tutorials are the exception: tests/test_tutorials.py runs the scripts that their
-pages are made from, and the commands on the pages are parsed.
+pages are made from, and then the commands on the pages.
 
 What happens to a command:
 

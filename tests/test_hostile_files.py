@@ -23,8 +23,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+import evenly
 from evenly.algorithms import METHODS
-from evenly.auditing.assessment import audit_file
 from evenly.datasets.load import load as load_data
 from evenly.experiment.config import read
 from evenly.experiment.deployment import Deployment
@@ -565,7 +565,7 @@ def test_parquet_tables(tmp_path: Path, kinds: dict[str, pa.DataType], data: st.
         path,
     )
     only_sentences(
-        lambda: audit_file(
+        lambda: evenly.audit(
             path, label="y", prediction="p", score="s", client="k", sensitive="g", min_cell=0
         )
     )
@@ -595,4 +595,4 @@ def test_nested_columns_are_named(tmp_path: Path, role: str, kind: pa.DataType):
             r" .(list|struct|map)"
         ),
     ):
-        audit_file(path, **roles)
+        evenly.audit(path, **roles)

@@ -1,12 +1,17 @@
-"""The tutorials: every script runs, and its page shows the script and what it prints today."""
+"""The tutorials: every script runs, its page shows the script and what it prints today, and
+the commands on the page run.
+"""
 
 import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from evenly.api.results import KINDS
+from evenly.cli import app
 from tests.datasets.real_data import need
+from tests.pages import blocks, commands
 from tools import tutorials
 
 FLOWER = "hospitals_with_flower"
@@ -22,7 +27,9 @@ def executed(script: Path) -> object:
 
 @pytest.mark.further
 @pytest.mark.parametrize("script", [executed(script) for script in tutorials.scripts()])
-def test_a_tutorial_shows_what_its_page_says(script: Path, tmp_path: Path):
+def test_a_tutorial_shows_what_its_page_says(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     if script.stem in DATA:
         need(DATA[script.stem])
     if script.stem == FLOWER:
@@ -32,6 +39,16 @@ def test_a_tutorial_shows_what_its_page_says(script: Path, tmp_path: Path):
     assert tutorials.differences(old, tutorials.page(script, outputs)) == []
     images = {path.name for path in (tutorials.FOLDER / "images").glob(f"{script.stem}-*.svg")}
     assert {path.name for path in tmp_path.glob("images/*.svg")} == images
+    monkeypatch.chdir(tmp_path / "work")  # with the files that the script has written
+    for words in shell_commands(script):
+        done = CliRunner().invoke(app, words[1:])
+        assert done.exit_code == 0, f"{' '.join(words)}\n{done.output}"
+
+
+def shell_commands(script: Path) -> list[list[str]]:
+    """The commands of a tutorial's page."""
+    shells = [block for block in blocks(script.with_suffix(".md")) if block.kind == "shell"]
+    return [words for block in shells for words in commands(block)]
 
 
 @EVERY

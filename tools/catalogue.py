@@ -99,7 +99,10 @@ def revealed(method: Method) -> str:
     participation if that differs.
     """
     usual, full = needs(method, None), needs(method, Full())
-    text = f"In each round it takes part in, a client sends {words(usual)}."
+    what = "its ranks" if method.network else "its update"
+    text = f"In each round it takes part in, a client sends {words(usual, what)}."
+    if "choice" in usual and "inference" in method.settings:
+        text += " It sends the number only if `inference` lets clients choose."
     if once := method.select.needs - usual:
         sent = listed(REVEALED[name] for name in sorted(once))
         text += f" For sampling by size, the default, it also sends {sent} once."
@@ -110,17 +113,17 @@ def revealed(method: Method) -> str:
         )
     if usual == full:
         return wrapped(text)
-    return wrapped(f"{text} With full participation, it sends {words(full)}.")
+    return wrapped(f"{text} With full participation, it sends {words(full, what)}.")
 
 
 def needs(method: Method, select: Select | None) -> frozenset[str]:
     return variants(parse(method.name), None, select)[0].members[0].rule.needs
 
 
-def words(names: frozenset[str]) -> str:
-    """Return what is revealed as the end of a sentence about an update."""
+def words(names: frozenset[str], what: str) -> str:
+    """Return what is revealed as the end of a sentence, beginning with the vector: `what`."""
     parts = [REVEALED.get(name, name) for name in sorted(names - UNSENT)]
-    return listed(["its update", *parts]) if parts else "its update and nothing else"
+    return listed([what, *parts]) if parts else f"{what} and nothing else"
 
 
 def command(method: Method) -> str:

@@ -45,6 +45,16 @@ def required(name: str) -> Measured:
     return json.loads((BENCHMARKS / "results" / f"{name}.json").read_text())
 
 
+def before(result: Measured) -> str:
+    """Return a paragraph about figures that are older than the present code of a round."""
+    if result["versions"]["evenly"] != "0.1.0":
+        return ""
+    return (
+        "The figures of version 0.1.0 are older than the present code of a round. They have not"
+        " been measured again.\n\n"
+    )
+
+
 def pictures() -> dict[str, alt.LayerChart]:
     """Return the charts of benchmarks by the names of their files."""
     growth = stored("growth")
@@ -54,13 +64,13 @@ def pictures() -> dict[str, alt.LayerChart]:
 def growth_part() -> str:
     """Return the requirements and the tables of docs/growth.md."""
     growth = stored("growth")
-    return folded(growth_summary.document(growth)) if growth else NOTHING
+    return folded(before(growth) + growth_summary.document(growth)) if growth else NOTHING
 
 
 def where_part() -> str:
     """Return the table of docs/where-the-time-goes.md."""
     measured = stored("where_time_goes")
-    return folded(where_time_table.document(measured)) if measured else NOTHING
+    return folded(before(measured) + where_time_table.document(measured)) if measured else NOTHING
 
 
 def memory_part() -> str:
@@ -105,8 +115,8 @@ def privacy_part() -> str:
         f"{opacus if rows else ''}, in turns."
         f" {_taken(result)}, with {used}:\n\n    {result['command']}\n\n"
         + "\n\n".join(tables)
-        + "\n\nA ratio below 1 in the first table means that the difference is smaller than the"
-        " variation of the measurement."
+        + "\n\nA ratio below 1 means that the difference is smaller than the variation of the"
+        " measurement."
     )
 
 
@@ -125,7 +135,8 @@ def speed_part() -> str:
     module, a whole study, and one GPU.
     """
     results = workloads()
-    parts = [targets_part(results), *map(workload_part, results.values())]
+    old = "".join({before(result): None for result in results.values()})
+    parts = [old + targets_part(results), *map(workload_part, results.values())]
     parts += [speed_section(torch_results()), study_part(), gpu_part()]
     return folded("\n\n".join(filter(None, parts)))
 
@@ -314,7 +325,7 @@ def lying_client_part() -> str:
         f" `Caps({caps})`:\n\n    {result['command']}"
     )
     found = "\n".join(f"- {line}" for line in lying_client_sentences(result))
-    return folded(f"{taken}\n\n{_lies_table(result['rows'])}\n\n{found}")
+    return folded(f"{before(result)}{taken}\n\n{_lies_table(result['rows'])}\n\n{found}")
 
 
 def _lies_table(rows: list[Measured]) -> str:

@@ -73,7 +73,8 @@ clinics.sort_values("value")[["name", "value", "low", "high", "rows"]].head(4).r
 # %% [markdown]
 # Clinic 1 has so few patients that its interval reaches far above the average of about 68 %. Clinic
 # 7 has several hundred, its interval ends below the average, and that is the finding to act on.
-# Sort by the upper end of the interval to find the clients that are *certainly* served badly.
+# Sort by the upper end of the interval to find the clients whose whole interval lies below the
+# average.
 #
 # ## Small cells
 #
@@ -143,6 +144,7 @@ pd.DataFrame({title: one.group_table["bias"] for title, one in audits.items()}).
 # `write` makes a report and two files of figures. They hold counts and rates, and no rows.
 
 # %%
+visits.to_csv("visits.csv", index=False)
 sorted(path.name for path in result.write("audit").iterdir())
 
 # %% [markdown]
@@ -150,7 +152,8 @@ sorted(path.name for path in result.write("audit").iterdir())
 #
 # ```sh
 # evenly audit visits.csv --client clinic --label needed --prediction offered --score risk \
-#   --sensitive sex,language --favourable yes --unprivileged sex=female
+#   --sensitive sex,language --favourable yes --unprivileged sex=female \
+#   --unprivileged language=French
 # ```
 #
 # `--anonymous` (in Python `anonymous=True`) replaces the names of clients by numbers.

@@ -65,11 +65,10 @@ print(f"SPD {(women['selection_rate'] - men['selection_rate']) / 100:.2f}")
 print(f"EOD {(women['tpr'] - men['tpr']) / 100:.2f}")
 
 # %% [markdown]
-# Both are negative: women are at a disadvantage. The two cannot in general be zero together. In
-# these data fewer women than men earn above 50,000 dollars. A model that finds all who qualify, and
-# nobody else, therefore has an EOD of zero and a negative SPD. Which of them matters depends on the
-# purpose of the model. EOD takes the labels as the truth. If the labels themselves are unjust, SPD
-# says more.
+# Both are negative: women are at a disadvantage. A model that is right about everybody cannot have
+# both at zero here, because fewer women than men earn above 50,000 dollars: its EOD is zero and its
+# SPD is negative. Which of them matters depends on the purpose of the model. EOD takes the labels
+# as the truth. If the labels themselves are unjust, SPD says more.
 #
 # ## Two remedies
 #

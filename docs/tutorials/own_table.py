@@ -126,9 +126,10 @@ stays.to_csv("stays.csv", index=False)
 pd.crosstab(stays["hospital"], stays["part"])
 
 # %% [markdown]
-# `evenly.compare` takes the same arguments as `from_frame`, and the table or the path of its file.
-# One seed is enough: with a split of your own, seeds differ in mini-batches only, and an interval
-# over them would not say how much depends on which patients are tested.
+# `evenly.compare` takes the table or the path of its file, and names columns with the same
+# arguments as `from_frame`. One seed is enough: with a split of your own, seeds differ in
+# mini-batches only, and an interval over them would not say how much depends on which patients are
+# tested.
 
 # %%
 results = evenly.compare(

@@ -256,3 +256,11 @@ def _environment(folder: Path) -> dict[str, str]:
 
     source = str(Path(evenly.__file__).parents[1])
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), source])}
+
+
+def test_results_without_groups_have_a_table_of_groups_with_its_columns():
+    groups = evenly.compare("synthetic(clients=4)", "fedavg", rounds=1, seeds=1, progress=False)
+    table = groups.groups()
+    assert len(table) == 0
+    assert len(table["method"]) == 0
+    assert "tpr_high" in table

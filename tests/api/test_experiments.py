@@ -11,7 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import evenly
+from evenly.api import experiments
 from evenly.cli import app
+from evenly.experiment.config import Experiment, experiment_of
+from evenly.experiment.folder import read_record
 from tests.api.patients import COLUMNS, patients
 
 EXPERIMENT = """
@@ -212,3 +215,59 @@ def test_results_of_a_plugin_are_read_with_the_plugin(tmp_path: Path):
     with pytest.raises(ValueError, match=r"\(plugins= in Python\)"):
         evenly.load_results(tmp_path / "out")
     assert list(evenly.load_results(tmp_path / "out", plugins=[own])) == ["careful"]
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_command_names_plugins_and_changes_and_every_evaluation_is_logged(tmp_path: Path):
+    own = tmp_path / "own.py"
+    own.write_text(PLUGIN)
+    experiment = {
+        "title": "Mine", "methods": ["careful"], "data": {"name": "synthetic", "clients": 4},
+        "rounds": 9, "seeds": 1,
+    }  # fmt: skip
+    points: list[Any] = []
+    found = evenly.run(
+        experiment, rounds=2, plugins=[own], log=points.append, out=tmp_path / "out", progress=False
+    )
+    assert list(found) == ["careful"]
+    assert {point.round for point in points} == {0, 1, 2}
+    record = read_record(tmp_path / "out")
+    assert record is not None
+    assert record.command == f"evenly.run(..., rounds=2, plugins=['{own}'])"
+
+
+def test_the_command_of_methods_from_a_generator_names_them(tmp_path: Path):
+    methods = (f"q-fedavg(q={q})" for q in (1, 2))
+    table = tmp_path / "patients.csv"
+    patients().to_csv(table, index=False)
+    evenly.compare(
+        table, methods, **COLUMNS, rounds=1, seeds=1, out=tmp_path / "out", progress=False
+    )
+    record = read_record(tmp_path / "out")
+    assert record is not None
+    begin = f"evenly.compare('{table}', ['q-fedavg(q=1)', 'q-fedavg(q=2)'], "
+    assert record.command.startswith(begin)
+
+
+def test_an_experiment_of_a_paper_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As on the command line. Studies get a joint report."""
+    cells = {"cells": [{"clients": 4}, {"clients": 6}], "choose": {"learning_rate": [0.1]}}
+    study = {
+        "title": "Sizes", "methods": ["fedavg"], "data": {"name": "synthetic"}, "rounds": 1,
+        "seeds": 1, "study": cells,
+    }  # fmt: skip
+    names = ["own/one", "own/broken", "own/two"]
+
+    def contents(name: str) -> Experiment:
+        if name == "own/broken":
+            raise ValueError("The file census.csv is missing.")
+        return experiment_of(dict(study), name)
+
+    monkeypatch.setattr(experiments, "paper_experiments", lambda name: names)
+    monkeypatch.setattr(experiments, "read_packaged", contents)
+    with pytest.warns(UserWarning, match="own/broken was not run. The file census.csv is missing"):
+        found = evenly.reproduce("own", out=tmp_path, progress=False)
+    assert list(found) == ["own/one", "own/two"]
+    assert "All studies of own together" in (tmp_path / "report.html").read_text()

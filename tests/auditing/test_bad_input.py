@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import evenly
-from evenly.auditing import audit_file
 from tests.auditing.invented import predictions
 
 SMALL = predictions(200)
@@ -111,7 +110,7 @@ def test_a_table_smaller_than_a_cell_shows_nothing():
 
 
 def test_something_else_than_a_table_is_refused():
-    with pytest.raises(TypeError, match="must be a pandas DataFrame, got a list"):
+    with pytest.raises(TypeError, match="must be a DataFrame of pandas or Polars"):
         evenly.audit([1, 2], **NAMES)
 
 
@@ -167,7 +166,7 @@ EXPECTED = evenly.audit(SMALL, **NAMES, score="s").json()["rows"]
 
 
 def same(path: Path):
-    rows = audit_file(path, **NAMES, score="s").json()["rows"]
+    rows = evenly.audit(path, **NAMES, score="s").json()["rows"]
     assert [row | {"name": "table"} if row["level"] == "model" else row for row in rows] == EXPECTED
 
 
@@ -231,7 +230,7 @@ def test_parquet_says_the_same_whatever_the_types(tmp_path: Path):
 )
 def test_broken_files_are_refused_with_a_sentence(tmp_path: Path, content: bytes, sentence: str):
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        audit_file(written(tmp_path, content), **NAMES, score="s")
+        evenly.audit(written(tmp_path, content), **NAMES, score="s")
 
 
 def test_dates_and_broken_archives_are_refused(tmp_path: Path):
@@ -242,7 +241,7 @@ def test_dates_and_broken_archives_are_refused(tmp_path: Path):
     for content in (b"no archive", whole[: len(whole) // 2]):
         (tmp_path / "p.csv.gz").write_bytes(content)
         with pytest.raises(ValueError, match=r"p\.csv\.gz (could not|must)"):
-            audit_file(tmp_path / "p.csv.gz", **NAMES)
+            evenly.audit(tmp_path / "p.csv.gz", **NAMES)
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path: Path):
@@ -254,11 +253,11 @@ def test_files_that_are_no_tables_are_refused(tmp_path: Path):
         if name != "none.csv":
             written(tmp_path, b"no table", name)
         with pytest.raises(ValueError, match=sentence):
-            audit_file(tmp_path / name, **NAMES)
+            evenly.audit(tmp_path / name, **NAMES)
 
 
 def test_a_word_in_quotes_is_a_word_even_if_it_looks_missing(tmp_path: Path):
     text = csv_of(SMALL).replace(b",female,", b',"NA",')
-    found = audit_file(written(tmp_path, text), **NAMES)
+    found = evenly.audit(written(tmp_path, text), **NAMES)
     assert found.groups[0].names == ("NA", "male")
     assert np.isfinite(found.groups[0].against["spd"][0].value)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -54,7 +55,33 @@ def test_python_gives_the_same_as_the_command(table: Path):
     for file in ("audit.csv", "audit.json"):
         assert (command / file).read_bytes() == (python / file).read_bytes()
     assert "<table" in found._repr_html_()
+    gap = found.group_table.loc["sex=female", "spd"]
+    assert abs(gap) < 1
+    assert f"<td>{gap:.3f}".rstrip("0") in found._repr_html_()
     assert repr(found).startswith("Audit of 800 rows")
+
+
+def test_tables_of_other_libraries_and_paths_give_the_same(table: Path):
+    pa, polars = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
+    frame = predictions(800).astype({"y": bool, "p": bool})
+    roles: dict[str, Any] = {
+        "client": "hospital", "label": "y", "prediction": "p", "score": "s",
+        "sensitive": ["sex", "race"], "name": "visits", "require": "impact_ratio>=0.99",
+    }  # fmt: skip
+    frame.to_parquet("visits.parquet")
+    expected = evenly.audit(frame, **roles).json()
+    assert [check["met"] for check in expected["requirements"]] == [False]
+    tables = (
+        polars.from_pandas(frame), polars.from_pandas(frame).lazy(), pa.table(frame),
+        "visits.parquet", Path("visits.parquet"),
+    )  # fmt: skip
+    for one in tables:
+        assert evenly.audit(one, **roles).json() == expected
+
+
+def test_a_requirement_that_cannot_be_read_is_refused_before_the_table_is(table: Path):
+    with pytest.raises(ValueError, match="impact_ratio is 1"):
+        evenly.audit("nowhere.csv", label="y", prediction="p", require=["impact_ratio is 1"])
 
 
 def test_one_file_in_and_one_report_out(table: Path):

@@ -312,3 +312,8 @@ def test_categories_that_no_row_has_and_missing_ones():
     assert inverse.tolist() == [0, 2, 1, 0]
     column, inverse = TableColumn.of("x", values[:0]).distinct()
     assert len(column.values) == len(inverse) == 0
+
+
+def test_a_lazy_frame_is_recognised_without_resolving_its_columns():
+    """Polars warns of it, and warnings are errors here."""
+    assert arrow.is_frame(polars_frame().lazy())

@@ -4,6 +4,7 @@ on later.
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,17 @@ def test_a_stopped_run_ends_soon_and_resumes_to_the_same_bits(tmp_path, monkeypa
     again = execute(PLAN, store, progress=lambda done, total: rounds.append(done))
     for one, other in zip(whole.runs, again.runs, strict=True):
         same_bits(one.trace, other.trace)
+
+
+def test_rounds_of_an_earlier_execution_are_reported_in_one_step(tmp_path):
+    """Otherwise they would count as the speed of this one."""
+    plan = replace(PLAN, seeds=(0, 1, 2))
+    store, rounds = Store(tmp_path / "out", plan), []
+    execute(plan, store)
+    next((tmp_path / "out" / "traces").iterdir()).unlink()
+    execute(plan, store, progress=lambda done, total: rounds.append((done, total)))
+    assert rounds[0] == (120, 180)
+    assert rounds[-1] == (180, 180)
 
 
 def test_a_failure_in_one_seed_stops_the_others(monkeypatch):

@@ -7,5 +7,5 @@ layer over them, so that both give the same results.
 - `execution`: runs plans and studies, in memory or into a folder. `progress`: progress bars.
 - `results`: what they return: reports, `tables` that compare, charts (`plots`) and models
   (`trained`). `study_results` and `search` are the same for studies and for tuning.
-- `experiments`: the public functions.
+- `experiments`: the public functions. `papers`: all experiments of a paper.
 """

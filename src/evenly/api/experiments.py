@@ -2,13 +2,15 @@
 in `evenly.api.search`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from evenly.api.execution import ExecutionSettings, experiment_record, run_plan, run_study
+from evenly.api.papers import joint_report, paper_folder, run_each
 from evenly.api.progress import progress_bar
 from evenly.api.results import Results
 from evenly.api.settings import (
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from evenly.api.search import TuningResults
 
 Show = bool | Progress  # whether to show progress, or a function that is told of it
+Loggers = str | Iterable[str] | Log
 METHODS = ("fedavg", "q-fedavg(q=[1, 5])")
 
 
@@ -66,7 +69,7 @@ def compare(
     force: bool = False,
     progress: Show = True,
     plugins: Iterable[str | Path] = (),
-    log: str | Iterable[str] | Log = (),
+    log: Loggers = (),
     **settings: Any,
 ) -> Results:
     """Train several methods on the same data and compare them, as `evenly compare` does.
@@ -127,15 +130,12 @@ def compare(
         >>> results.methods
         ['fedavg', 'q-fedavg(q=1)', 'q-fedavg(q=5)']
     """
+    if isinstance(methods, Iterator):
+        methods = list(methods)
+    plugins = tuple(plugins)
     plan = plan_comparison(data, methods, settings, plugins)
-    record = RunRecord(command=call_of("compare", data, methods, settings))
-    options = options_of(progress, force=force)
-    if callable(log):
-        options = options._replace(log=log)
-    else:
-        loggers = (log,) if isinstance(log, str) else tuple(log)
-        check_loggers(loggers)
-        options = options._replace(loggers=loggers)
+    record = RunRecord(command=call_of("compare", data, methods, settings, plugins))
+    options = options_of(progress, force=force, log=log)
     return run_plan(plan, record, None if out is None else Path(out), options)
 
 
@@ -148,6 +148,8 @@ def run(
     rounds: int | None = None,
     force: bool = False,
     progress: Show = True,
+    plugins: Iterable[str | Path] = (),
+    log: Loggers = (),
 ) -> Results | StudyResults:
     """Run an experiment file, as `evenly run` does.
 
@@ -160,6 +162,8 @@ def run(
         rounds: Number of rounds, instead of the experiment's.
         force: Whether to replace results of other settings in the folder.
         progress: As for `compare`.
+        plugins: As for `compare`, besides those that the experiment names.
+        log: As for `compare`.
 
     Returns:
         The results of the comparison or of the study.
@@ -185,8 +189,8 @@ def run(
         contents, name = read(Path(experiment)), Path(experiment).stem
     short = {"quick": quick, "seeds": seeds, "rounds": rounds}
     words = "..." if isinstance(experiment, Mapping) else repr(str(experiment))
-    options = options_of(progress, force=force)
-    return _run(contents, name, out, short=short, command=f"evenly.run({words})", options=options)
+    call = _Call("run", short, tuple(plugins), options_of(progress, force=force, log=log))
+    return call.of(contents, name, out, words)
 
 
 def reproduce(
@@ -198,6 +202,8 @@ def reproduce(
     rounds: int | None = None,
     force: bool = False,
     progress: Show = True,
+    plugins: Iterable[str | Path] = (),
+    log: Loggers = (),
 ) -> Results | StudyResults | dict[str, Results | StudyResults]:
     """Run a paper's experiment and compare its figures with ours, as `evenly reproduce` does.
 
@@ -211,9 +217,13 @@ def reproduce(
         rounds: Number of rounds, instead of the experiment's.
         force: Whether to replace results of other settings in the folder.
         progress: As for `compare`.
+        plugins: As for `compare`, besides those that the experiment names.
+        log: As for `compare`.
 
     Returns:
-        The results; for a paper, a dict from the names of its experiments to their results.
+        The results; for a paper, a dict from the names of its experiments to their results. An
+        experiment of a paper that fails is left out with a warning. The studies of a paper are also
+        reported together, in report.html of `out`.
 
     Raises:
         ValueError: If there is no such experiment or paper.
@@ -227,18 +237,21 @@ def reproduce(
         ['split', 'method', 'metric', 'paper']
     """
     short = {"quick": quick, "seeds": seeds, "rounds": rounds}
-    options = options_of(progress, force=force)
-
-    def one(experiment: str, folder: str | Path | None) -> Results | StudyResults:
-        command = f"evenly.reproduce({experiment!r})"
-        contents = read_packaged(experiment)
-        return _run(contents, experiment, folder, short=short, command=command, options=options)
-
+    call = _Call("reproduce", short, tuple(plugins), options_of(progress, force=force, log=log))
     names = paper_experiments(name)
     if not names:
-        return one(name, out)
-    folders = {each: out and Path(out) / each.partition("/")[2] for each in names}
-    return {each: one(each, folder) for each, folder in folders.items()}
+        return call.of(read_packaged(name), name, out, repr(name))
+    folder = Path(out) if out else paper_folder(name, short)
+
+    def one(experiment: str) -> Results | StudyResults:
+        contents = read_packaged(experiment)
+        own = folder / experiment.partition("/")[2] if out or contents.study else None
+        return call.of(contents, experiment, own, repr(experiment))
+
+    found = run_each({each: partial(one, each) for each in names}, warnings.warn)
+    studies = [each.study for each in found.values() if isinstance(each, StudyResults)]
+    joint_report(studies, name, folder)
+    return found
 
 
 def load_results(
@@ -286,20 +299,29 @@ def load_results(
     return Results(comparison, plan=None if deployed else plan, folder=path, paper=paper)
 
 
-def _run(
-    experiment: Experiment,
-    name: str,
-    out: str | Path | None,
-    *,
-    short: dict[str, Any],
-    command: str,
-    options: ExecutionSettings,
-) -> Results | StudyResults:
-    record = experiment_record(experiment, command, short=short["quick"])
-    if experiment.study:
-        study = experiment.study_plan(name, **short)
-        return run_study(study, record, Path(out) if out else default_folder(study), options)
-    return run_plan(experiment.plan(name, **short), record, Path(out) if out else None, options)
+class _Call(NamedTuple):
+    """A call of `run` or `reproduce`."""
+
+    function: str
+    short: dict[str, Any]
+    plugins: tuple[str | Path, ...]
+    options: ExecutionSettings
+
+    def of(
+        self, experiment: Experiment, name: str, out: str | Path | None, words: str
+    ) -> Results | StudyResults:
+        """Run an experiment, which `words` name in the command of its report."""
+        files = [*experiment.plugins, *map(str, self.plugins)]
+        experiment = experiment.model_copy(update={"plugins": files})
+        given = {key: value for key, value in self.short.items() if value}
+        command = _call(self.function, [words], given, self.plugins)
+        record = experiment_record(experiment, command, short=self.short["quick"])
+        if experiment.study:
+            study = experiment.study_plan(name, **self.short)
+            folder = Path(out) if out else default_folder(study)
+            return run_study(study, record, folder, self.options)
+        plan = experiment.plan(name, **self.short)
+        return run_plan(plan, record, Path(out) if out else None, self.options)
 
 
 @contextmanager
@@ -307,20 +329,43 @@ def _told(report: Progress, what: str) -> Iterator[Progress]:
     yield report
 
 
-def options_of(progress: Show, *, force: bool) -> ExecutionSettings:
+def options_of(progress: Show, *, force: bool, log: Loggers = ()) -> ExecutionSettings:
     """How a plan is executed, from what the caller passed."""
+    options = ExecutionSettings(force)
+    if callable(log):
+        options = options._replace(log=log)
+    else:
+        loggers = (log,) if isinstance(log, str) else tuple(log)
+        check_loggers(loggers)
+        options = options._replace(loggers=loggers)
     if callable(progress):
-        return ExecutionSettings(force, bar=partial(_told, progress))
-    return ExecutionSettings(force, bar=progress_bar) if progress else ExecutionSettings(force)
+        return options._replace(bar=partial(_told, progress))
+    return options._replace(bar=progress_bar) if progress else options
 
 
-def call_of(function: str, data: Any, methods: Any, settings: Mapping[str, Any]) -> str:
+def call_of(
+    function: str,
+    data: Any,
+    methods: Any,
+    settings: Mapping[str, Any],
+    plugins: Sequence[str | Path] = (),
+) -> str:
     """The call as a report repeats it."""
-    shown = repr(data) if isinstance(data, str) else type(data).__name__
+    shown = repr(str(data)) if isinstance(data, str | Path) else type(data).__name__
     what = [methods] if isinstance(methods, str) or not isinstance(methods, Iterable) else methods
     names = [repr(one) if isinstance(one, str) else type(one).__name__ for one in what]
+    return _call(function, [shown, f"[{', '.join(names)}]"], settings, plugins)
+
+
+def _call(
+    function: str,
+    arguments: Sequence[str],
+    settings: Mapping[str, Any],
+    plugins: Sequence[str | Path],
+) -> str:
     words = [f"{name}={_argument(value)}" for name, value in settings.items()]
-    return f"evenly.{function}({', '.join([shown, f'[{chr(44).join(names)}]', *words])})"
+    files = [f"plugins={[str(path) for path in plugins]}"] if plugins else []
+    return f"evenly.{function}({', '.join([*arguments, *words, *files])})"
 
 
 def _argument(value: Any) -> str:

@@ -68,19 +68,23 @@ def _in_notebook(what: str) -> Iterator[Report]:
     """A line of HTML that is replaced. It needs no widgets, which notebooks may lack."""
     from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]
 
-    began, shown = time.monotonic(), 0.0
+    shown = 0.0
     handle: Any = display(HTML(f"{escape(what)} (compiling)"), display_id=True)
+    # never drawn: it estimates the remaining time, as in terminals
+    estimate = Progress(disable=True, get_time=time.monotonic)
+    task = estimate.add_task(what, total=None)
 
     def report(done: int, total: int) -> None:
         nonlocal shown
+        estimate.update(task, completed=done, total=total)
         now = time.monotonic()
         if now - shown > PAUSE or done == total:
             shown = now
-            left = (now - began) / done * (total - done) if done else 0.0
             bar = f'<progress value="{done}" max="{total}"></progress>'
-            handle.update(
-                HTML(f"{escape(what)} {bar} {done:,} of {total:,} rounds, {left:.0f} s left")
-            )
+            left = TimeColumn().render(estimate.tasks[0])
+            handle.update(HTML(f"{escape(what)} {bar} {done:,} of {total:,} rounds, {left}"))
 
-    yield report
-    handle.update(HTML(""))
+    try:
+        yield report
+    finally:
+        handle.update(HTML(""))

@@ -191,7 +191,8 @@ def tune(
         >>> len(found.table())
         3
     """
-    files, training = load_files(plugins), record_of(TrainingSettings, settings)
+    plugins, training = tuple(plugins), record_of(TrainingSettings, settings)
+    files = load_files(plugins)
     source, held = source_of(data, record_of(ColumnSettings, settings))
     plan, number = plan_tuning(
         method,
@@ -205,7 +206,7 @@ def tune(
         plugins=files,
         **plan_fields(training, held),
     )
-    command = call_of("tune", data, method, settings)
+    command = call_of("tune", data, method, settings, plugins)
     options = options_of(progress, force=force)
     what = f"trying {number} settings on {len(plan.shared.seeds)} seeds"
     if out is None:

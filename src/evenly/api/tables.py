@@ -3,7 +3,7 @@ paper's, rates of groups, and promises of differential privacy.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.paper import PaperLine
@@ -83,26 +83,18 @@ def group_table(comparison: Comparison, split: str) -> "pd.DataFrame":
     """See `Results.groups`."""
     import pandas as pd
 
+    names = ["method", "grouping", "group", "unprivileged", "examples"]
+    rates = [f"{rate}{end}" for rate in RATES for end in ("", "_low", "_high")]
     rows = []
     for grouping in groupings(comparison.federation):
         for label in comparison.labels:
             each = {rate: group_rates(comparison, grouping, label, split, rate) for rate in RATES}
             for g, name in enumerate(grouping.names):
-                row: dict[str, Any] = {
-                    "method": label,
-                    "grouping": grouping.title,
-                    "group": name,
-                    "unprivileged": g in grouping.unprivileged,
-                    "examples": each["accuracy"][g].rows,
-                }
-                for rate, own in each.items():
-                    row |= {
-                        rate: own[g].value,
-                        f"{rate}_low": own[g].low,
-                        f"{rate}_high": own[g].high,
-                    }
-                rows.append(row)
-    return pd.DataFrame(rows)
+                about = label, grouping.title, name, g in grouping.unprivileged
+                found = [own[g] for own in each.values()]
+                values = [value for one in found for value in (one.value, one.low, one.high)]
+                rows.append([*about, each["accuracy"][g].rows, *values])
+    return pd.DataFrame(rows, columns=[*names, *rates])
 
 
 def privacy_table(comparison: Comparison) -> "pd.DataFrame":

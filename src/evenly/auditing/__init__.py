@@ -4,7 +4,7 @@
 through them:
 
 - `read`: columns of a table, and what they may contain. `people`: groups of people in it.
-- `assessment`: the entry points, from a table to counts. `measurement`: the whole audit, from
+- `assessment`: the entry point, from a table to counts. `measurement`: the whole audit, from
   counts. `site_tables`: the same for counts that the sites of a federation send.
 - `views`: the figures of clients and of groups. `GAPS` and `RANGES` list the group metrics of an
   audit. `within`: gaps within clients. `estimates`: intervals. `hiding`: what is withheld where
@@ -16,7 +16,7 @@ through them:
   section on scores, and `charts` its charts.
 """
 
-from evenly.auditing.assessment import audit, audit_file
+from evenly.auditing.assessment import audit
 from evenly.auditing.result import Audit, Figure
 
-__all__ = ["Audit", "Figure", "audit", "audit_file"]
+__all__ = ["Audit", "Figure", "audit"]

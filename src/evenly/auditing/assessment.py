@@ -1,9 +1,9 @@
 """Run an audit: turn a table of predictions into figures about clients, groups of people and
 scores.
 
-`audit` takes a pandas table and `audit_file` a CSV or Parquet file. Both match labels with
-predictions, count rows by client, group, label and prediction, compute rates and scores with
-confidence intervals, and hide figures that rest on too few people.
+`audit` takes a table in memory, or a CSV or Parquet file. It matches labels with predictions,
+counts rows by client, group, label and prediction, computes rates and scores with confidence
+intervals, and hides figures that rest on too few people.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,9 @@ from evenly.auditing.read import (
     plain_array,
     read,
 )
+from evenly.auditing.requirements import parse_requirement
 from evenly.auditing.result import Audit
+from evenly.data.arrow import ColumnTable, as_table
 
 Array = np.ndarray
 
@@ -177,12 +179,14 @@ def audit(
     unprivileged: Any = None,
     min_cell: int = 10,
     anonymous: bool = False,
-    name: str = "table",
+    require: str | Sequence[str] = (),
+    name: str = "",
 ) -> Audit:
     """Audit the predictions of any model: how evenly it serves clients and groups of people.
 
     Args:
-        frame: A pandas table with one row per person.
+        frame: A table with one row per person: a DataFrame of pandas or Polars, an Arrow table, or
+            the path of a .csv, .csv.gz or .parquet file, of which only the named columns are read.
         label: Column of the true labels.
         prediction: Column of the predicted labels.
         client: Column of the clients, such as hospitals, branches or devices. Needed unless
@@ -196,15 +200,18 @@ def audit(
             the whole column are those of the value with the lowest selection rate.
         min_cell: Hide figures that rest on fewer people than this.
         anonymous: Replace the names of clients by numbers.
-        name: Name of the table in the report.
+        require: Requirements that the report and audit.json check, such as
+            ``"impact_ratio>=0.8"``.
+        name: Name of the table in the report. By default the name of the file, or "table".
 
     Returns:
         The audit. Its `table` holds all figures, its `sentences` the findings, and `write` saves
         the report.
 
     Raises:
-        TypeError: If `frame` is not a pandas table.
-        ValueError: If a column is missing, incomplete or unsuitable.
+        TypeError: If `frame` is not a table.
+        ValueError: If the file cannot be read, a column is missing, incomplete or unsuitable, or a
+            requirement cannot be read.
 
     Example:
         >>> import pandas as pd
@@ -214,56 +221,37 @@ def audit(
         >>> result.group_table["accuracy"].to_dict()
         {'sex=f': 50.0, 'sex=m': 100.0}
     """
-    roles = _check_roles(label, prediction, client, score, sensitive)
-    if not hasattr(frame, "columns") or not callable(getattr(frame, "isna", None)):
+    required = (require,) if isinstance(require, str) else tuple(require)
+    for each in required:
+        parse_requirement(each)  # before a long audit
+    table, source = _read(frame, _check_roles(label, prediction, client, score, sensitive))
+    request = AuditRequest(favourable, unprivileged, min_cell, anonymous)
+    return audit_columns(table, request, name or source)._replace(required=required)
+
+
+def _read(source: Any, roles: Roles) -> tuple[PredictionTable, str]:
+    """The columns of a table or a file, and a name for it."""
+    needed = [*roles.categories, *roles.scores]
+    if isinstance(source, str | Path):
+        found: Any = read(Path(source), roles.categories, roles.scores)
+        name, column, numbers = Path(source).name, from_arrow, _arrow_scores
+    else:
+        found, name, column, numbers = _frame(source), "table", from_pandas, _pandas_scores
+        check_columns("The table", list(found.columns), needed)
+    columns = {each: column(found, each) for each in roles.categories}
+    scores = None if roles.score is None else numbers(found, roles.score)
+    return _table(roles, columns, scores), name
+
+
+def _frame(table: Any) -> Any:
+    """A table of pandas, or one that gives its columns in the same way."""
+    found = as_table(table)
+    if not isinstance(found, ColumnTable) and not callable(getattr(found, "isna", None)):
         raise TypeError(
-            f"The table must be a pandas DataFrame, got a {type(frame).__name__}. Convert it, for"
-            " example with .to_pandas()."
+            "The table must be a DataFrame of pandas or Polars, an Arrow table, or the path of a"
+            f" file, got a {type(table).__name__}. Convert it, for example with .to_pandas()."
         )
-    check_columns("The table", list(frame.columns), [*roles.categories, *roles.scores])
-    columns = {each: from_pandas(frame, each) for each in roles.categories}
-    scores = None if score is None else _pandas_scores(frame, score)
-    return audit_columns(
-        _table(roles, columns, scores),
-        AuditRequest(favourable, unprivileged, min_cell, anonymous),
-        name,
-    )
-
-
-def audit_file(
-    path: str | Path,
-    *,
-    label: str,
-    prediction: str,
-    client: str | None = None,
-    score: str | None = None,
-    sensitive: str | Sequence[str] = (),
-    favourable: Any = None,
-    unprivileged: Mapping[str, Any] | Any = None,
-    min_cell: int = 10,
-    anonymous: bool = False,
-) -> Audit:
-    """Audit the predictions in a file. Only the named columns are read.
-
-    Args:
-        path: A .csv, .csv.gz or .parquet file with one row per person. The other arguments are
-            those of :func:`audit`.
-
-    Returns:
-        The audit, as :func:`audit` returns it.
-
-    Raises:
-        ValueError: If the file cannot be read, or a column is missing, incomplete or unsuitable.
-    """
-    roles, file = _check_roles(label, prediction, client, score, sensitive), Path(path)
-    table = read(file, roles.categories, roles.scores)
-    columns = {each: from_arrow(table, each) for each in roles.categories}
-    scores = None if score is None else _arrow_scores(table, score)
-    return audit_columns(
-        _table(roles, columns, scores),
-        AuditRequest(favourable, unprivileged, min_cell, anonymous),
-        file.name,
-    )
+    return found
 
 
 def _check_roles(
@@ -303,11 +291,14 @@ def _table(
 
 
 def _pandas_scores(frame: Any, name: str) -> np.ndarray:
+    import pandas as pd
+
+    column = pd.Series(frame[name])
     try:
-        return frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError):
         raise ValueError(
-            f"Column {name!r} must hold numbers from 0 to 1, but its type is {frame[name].dtype}."
+            f"Column {name!r} must hold numbers from 0 to 1, but its type is {column.dtype}."
         ) from None
 
 

@@ -26,6 +26,7 @@ AUDIT = "audit.json"
 FILES = ("report.html", "audit.csv", AUDIT)
 PLAN = "plan.json"  # of a run or a deployment
 PERCENT, FRACTION = "percent", "fraction"
+DIGITS = {FRACTION: 3}  # after the point, in a notebook; one for other units
 
 
 class Figure(NamedTuple):
@@ -77,7 +78,8 @@ class Audit(NamedTuple):
     def _repr_html_(self) -> str:
         words = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
         table = self.group_table if len(self.group_table) else self.client_table
-        return f"<div>{words}</div>{table.round(1).to_html()}"
+        digits = {name: DIGITS.get(_unit(name), 1) for name in table}
+        return f"<div>{words}</div>{table.round(digits).to_html()}"
 
     @property
     def figures(self) -> list[Figure]:
@@ -315,9 +317,11 @@ RATE_UNITS = {"accuracy", "selection_rate", "base_rate", "tpr", "fpr"}
 
 
 def _figure(level: str, name: str, metric: str, estimate: Estimate) -> Figure:
-    return Figure(
-        level, name, metric, *estimate, PERCENT if metric in RATE_UNITS else unit_of(metric)
-    )
+    return Figure(level, name, metric, *estimate, _unit(metric))
+
+
+def _unit(metric: str) -> str:
+    return PERCENT if metric in RATE_UNITS else unit_of(metric)
 
 
 def _wide(figures: list[Figure], levels: tuple[str, ...]) -> "pd.DataFrame":

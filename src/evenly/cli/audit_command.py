@@ -61,7 +61,7 @@ class AuditOptions(NamedTuple):
     ] = False
 
     def arguments(self) -> dict[str, Any]:
-        """Return the options as arguments of `audit_file`."""
+        """Return the options as arguments of `audit`."""
         sensitive = [
             column.strip() for column in (self.sensitive or "").split(",") if column.strip()
         ]
@@ -88,8 +88,7 @@ def audit(
 ) -> None:
     """Audit how evenly predictions serve clients and groups. The report holds no rows."""
     folder = out or Path("results") / f"audit-{predictions.name.partition('.')[0]}"
-    from evenly.auditing import audit_file
-    from evenly.auditing.requirements import parse_requirement
+    import evenly
     from evenly.auditing.result import FILES, refuse_replacing
 
     refuse_replacing(folder)
@@ -97,11 +96,8 @@ def audit(
         raise ValueError(
             f"The audit would replace {predictions}. Choose another folder with --out."
         )
-    for requirement in require or ():
-        parse_requirement(requirement)  # before a long audit
-    result = audit_file(predictions, **options.arguments())
-    about = result.about._replace(command=this_command())
-    result = result._replace(about=about, required=tuple(require or ()))
+    result = evenly.audit(predictions, **options.arguments(), require=require or ())
+    result = result._replace(about=result.about._replace(command=this_command()))
     result.write(folder)
     if as_json:
         print(json.dumps({**result.json(), "report": str(folder / "report.html")}, allow_nan=False))

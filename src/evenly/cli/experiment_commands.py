@@ -177,20 +177,14 @@ def reproduce(
     """Run a paper's experiments and print its figures beside ours. Name one experiment, or a paper
     to run all of them.
     """
+    from evenly.api.papers import paper_folder
     from evenly.cli.experiment_runs import RunTarget, run_paper, show_result
     from evenly.experiment.config import paper_experiments
 
     with execution.open() as where:
         target = RunTarget(output.out, output.force, where)
         if names := paper_experiments(name):
-            # The settings are part of the name, so that the same command finds its finished
-            # experiments again.
-            settings = [
-                key if value is True else f"{key}{value}"
-                for key, value in short.arguments().items()
-                if value
-            ]
-            out = output.out or Path("results") / "-".join([name, *settings])
+            out = output.out or paper_folder(name, short.arguments())
             target = target._replace(same_command_out=out)
             experiments = {one: partial(_run_packaged, one, short, plugin, target) for one in names}
             if not run_paper(experiments, name, out=out, as_json=output.as_json):

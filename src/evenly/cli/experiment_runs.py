@@ -13,6 +13,7 @@ from rich.console import Console
 
 from evenly.api import execution
 from evenly.api.experiments import default_folder
+from evenly.api.papers import joint_report, run_each
 from evenly.api.progress import progress_bar
 from evenly.api.results import Results
 from evenly.api.study_results import StudyResults
@@ -36,7 +37,6 @@ from evenly.experiment.paper import paper_lines
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import Study, StudyPlan
 from evenly.papers.study_findings import Finding, findings
-from evenly.papers.study_page import write_study_report
 from evenly.report.setup_sections import SPREADS
 
 
@@ -135,15 +135,18 @@ def run_paper(
     `experiments` has a function for each experiment that runs it into a folder. One that fails is
     reported, and the others still run.
     """
-    console, results = Console(stderr=as_json), dict[str, RunResult]()
-    for name, run in experiments.items():
-        try:
-            results[name] = run(out / name.partition("/")[2])
-        except (ValueError, OSError) as error:
-            plain_console(stderr=as_json).print(f"error: {name} was not run. {error}", style="red")
-            continue
-        for table in results[name].tables:
+    console, plain = Console(stderr=as_json), plain_console(stderr=as_json)
+
+    def one(name: str) -> RunResult:
+        result = experiments[name](out / name.partition("/")[2])
+        for table in result.tables:
             console.print(table)
+        return result
+
+    results = run_each(
+        {name: partial(one, name) for name in experiments},
+        lambda sentence: plain.print(f"error: {sentence}", style="red"),
+    )
     reports = {name: str(result.folder / "report.html") for name, result in results.items()}
     joint = _joint_report(
         [result.study for result in results.values() if result.study], out, paper, console
@@ -154,7 +157,7 @@ def run_paper(
             {"report": None, "reports": reports, **joint},
         )
     for report in dict.fromkeys([*reports.values(), *([joint["report"]] if joint else [])]):
-        plain_console(stderr=as_json).print(f"Report:  {report}")
+        plain.print(f"Report:  {report}")
     return len(results) == len(experiments)
 
 
@@ -162,10 +165,10 @@ def _joint_report(
     studies: list[Study], folder: Path, paper: str, console: Console
 ) -> dict[str, Any]:
     """Print and write the findings of several studies together, and return them for JSON."""
-    if len(studies) < 2:
+    report = joint_report(studies, paper, folder)
+    if report is None:
         return {}
     answers = findings(studies)
     console.print(f"[bold]{len(studies)} studies together[/bold]\n")
     console.print(findings_text(answers))
-    report = write_study_report(studies, folder / "report.html", f"All studies of {paper} together")
     return {"report": str(report), "findings": [one._asdict() for one in answers]}

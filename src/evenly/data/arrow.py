@@ -233,9 +233,12 @@ def _common_schema(tables: Mapping[str, ColumnTable]) -> Any:
 
 def is_frame(data: Any) -> bool:
     """Whether an object is a table that `as_table` takes, by the protocol that it speaks."""
-    return hasattr(data, "columns") or hasattr(data, "__arrow_c_stream__") or (
-        from_package(data, "pyarrow") and hasattr(data, "count_rows")
-    )  # fmt: skip
+    return (
+        hasattr(type(data), "columns")  # the columns of a LazyFrame are costly
+        or hasattr(data, "columns")
+        or hasattr(data, "__arrow_c_stream__")
+        or (from_package(data, "pyarrow") and hasattr(data, "count_rows"))
+    )
 
 
 def from_package(data: Any, package: str) -> bool:

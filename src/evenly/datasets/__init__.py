@@ -26,6 +26,7 @@ from evenly.datasets.files import (
     MissingData,
     Sizes,
     check,
+    checked_files,
     data_folder,
     fetch,
     locate,
@@ -45,18 +46,18 @@ from evenly.datasets.stackoverflow import CARD as _STACKOVERFLOW
 from evenly.datasets.stackoverflow import stackoverflow
 from evenly.datasets.synthetic import CENSUS_CARD as _SYNTHETIC_CENSUS
 from evenly.datasets.synthetic import CROWD_CARD as _SYNTHETIC_CROWD
+from evenly.datasets.synthetic import is_qualified, synthetic, synthetic_census, synthetic_crowd
 from evenly.datasets.synthetic import memory as _synthetic_memory
-from evenly.datasets.synthetic import synthetic, synthetic_census, synthetic_crowd
 from evenly.datasets.vehicle import CARD as _VEHICLE
 from evenly.datasets.vehicle import vehicle
 from evenly.registry import add
 
 __all__ = [
     "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes",
-    "acs_bias", "acs_income", "adult", "adult_sex", "check", "cifar10", "cifar100", "cinic10",
-    "compas", "data_folder", "fair_mnist_rotate", "fashion_mnist", "femnist", "fetch",
-    "heart_disease", "locate", "mnist", "register", "sent140", "shakespeare", "stackoverflow",
-    "synthetic", "synthetic_census", "synthetic_crowd", "vehicle",
+    "acs_bias", "acs_income", "adult", "adult_sex", "check", "checked_files", "cifar10", "cifar100",
+    "cinic10", "compas", "data_folder", "fair_mnist_rotate", "fashion_mnist", "femnist", "fetch",
+    "heart_disease", "is_qualified", "locate", "mnist", "register", "sent140", "shakespeare",
+    "stackoverflow", "synthetic", "synthetic_census", "synthetic_crowd", "vehicle",
 ]  # fmt: skip
 
 _SYNTHETIC = DatasetCard(

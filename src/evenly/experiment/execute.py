@@ -244,8 +244,15 @@ class JobResults:
         if found is None:
             return False
         self.traces[program] = found
-        self.begin()(self._rounds, self._rounds)
+        self._done += self._rounds
         return True
+
+    def report_restored(self) -> None:
+        """Report the rounds that were finished earlier in one step, so that they do not count as
+        the speed of this execution.
+        """
+        if self._done:
+            self._progress(self._done, self._total)
 
     def begin(self) -> Progress:
         """A progress function for a new job. A job that is started again may report fewer rounds
@@ -444,6 +451,7 @@ def execute(
         plan, len(every), first, store=store, progress=progress, models=models, followers=followers
     )
     left = [program for program in every if not jobs.restore(program)]
+    jobs.report_restored()
     with followers.session(jobs.traces, len(left)):
         if folder and plan.objects.data is not None:
             write_federation(first.federation, folder)

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from evenly.metrics.clients import EQUITY_METRICS, METRICS, final_metrics, measure, measure_equity
 from evenly.metrics.declaration_check import check_declaration
-from evenly.metrics.groups import GROUP_METRICS, measure_groups, pooled
+from evenly.metrics.groups import GROUP_METRICS, GroupedRates, measure_groups, pooled
 from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS, OF_PEOPLE, RUN, Metric
 from evenly.metrics.outcomes import (
     Rates,
@@ -68,12 +68,13 @@ REGISTRIES: dict[str, dict[str, Metric]] = {
 }  # fmt: skip
 
 __all__ = [
-    "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "Interval",
-    "Metric", "Paired", "Rates", "Spread", "accuracy", "by_attribute", "covered", "dual_weights",
-    "examples", "final_metrics", "generalised_mean", "good_clients", "half_width", "holm",
-    "idle_rounds", "measure", "measure_equity", "measure_groups", "on_front", "over_clients",
-    "paired", "pooled", "rates", "ratio", "register", "representation_rates", "represented",
-    "rows_behind", "run_metrics", "seated", "sides", "slots_of_evaluated", "spread", "t_quantile",
+    "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "GroupedRates",
+    "Interval", "Metric", "Paired", "Rates", "Spread", "accuracy", "by_attribute", "covered",
+    "dual_weights", "examples", "final_metrics", "generalised_mean", "good_clients", "half_width",
+    "holm", "idle_rounds", "measure", "measure_equity", "measure_groups", "on_front",
+    "over_clients", "paired", "pooled", "rates", "ratio", "register", "representation_rates",
+    "represented", "rows_behind", "run_metrics", "seated", "sides", "slots_of_evaluated", "spread",
+    "t_quantile",
 ]  # fmt: skip
 
 seated = slots_of_evaluated  # the former name, which the changelog promises

@@ -22,7 +22,14 @@ Array = np.ndarray
 
 
 class GroupedRates(NamedTuple):
-    """Rates of the same rows at three levels: single groups, the two sides, and everybody."""
+    """Rates of the same rows at three levels: single groups, the two sides, and everybody. A metric
+    of groups of people is a function of these.
+
+    Example:
+        >>> import evenly
+        >>> def gap(group_rates: evenly.metrics.GroupedRates):
+        ...     return group_rates.sides.precision[..., 0] - group_rates.sides.precision[..., 1]
+    """
 
     groups: Rates  # [..., groups]
     sides: Rates  # [..., 2] unprivileged, privileged
