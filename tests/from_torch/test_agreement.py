@@ -11,6 +11,7 @@ from torch._decomp import decompositions
 
 import evenly
 from evenly.models.task import TrainingTask
+from evenly.torch_models import arithmetic
 from tests.from_torch.agreement import UNSTABLE, distances, drift
 from tests.from_torch.modules import CASES
 
@@ -30,6 +31,13 @@ def test_in_float32_outputs_agree_to_five_digits_and_ten_steps_to_three(name: st
     found = distances(name, double=False)
     assert max(found.outputs, found.back) <= 1e-5, found
     assert found.steps <= 1e-3 or name == UNSTABLE, found
+
+
+@pytest.mark.further
+def test_a_large_embedding_that_is_looked_up_agrees(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(arithmetic, "MOST_HOT", 0)
+    found = distances("text-lstm", double=True)
+    assert max(found) <= 1e-8, found
 
 
 @pytest.mark.slow
