@@ -142,7 +142,7 @@ def test_digests_are_the_same_in_another_process():
 
 def test_results_of_another_augmentation_are_never_reused(tmp_path: Path):
     def compared(strength: float) -> Any:
-        task = Augmented(task=MLP(features=60, classes=10, hidden=(4,)), augment=noise(strength))
+        task = Augmented(task=MLP(features=60, classes=6, hidden=(4,)), augment=noise(strength))
         return evenly.compare(
             "synthetic(clients=4)", "fedavg", model=task, rounds=1, seeds=1, out=tmp_path / "out",
             progress=False,

@@ -20,6 +20,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
@@ -84,9 +85,7 @@ class _Digests:
     def _array(self, value: Any) -> Iterable[str]:
         if hasattr(value, "detach"):  # of PyTorch
             value = value.detach().cpu().numpy()
-        elif isinstance(value, jax.Array) and jax.dtypes.issubdtype(
-            value.dtype, jax.dtypes.extended
-        ):
+        elif jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             value = jax.random.key_data(value)
         array = np.asarray(value)
         numbers = self.of(array.tolist()) if array.dtype.hasobject else array.tobytes().hex()
@@ -154,8 +153,9 @@ class _Digests:
             return [secrets.token_hex()]
         if isinstance(found, str):
             return ["global", found]
-        build, arguments, state, *items = (*found, None, None, None)[:5]
-        return map(self.of, (build, arguments, state, *(list(part or ()) for part in items)))
+        parts: list[Any] = [*found, None, None, None]
+        build, arguments, state, items, pairs = parts[:5]
+        return map(self.of, (build, arguments, state, list(items or ()), list(pairs or ())))
 
 
 def _hash(parts: Iterable[str]) -> str:
@@ -169,6 +169,8 @@ def _hash(parts: Iterable[str]) -> str:
 def _installed(module: str) -> bool:
     """Whether a module is Python's, evenly's, or of an installed package."""
     root = module.partition(".")[0]
+    if root == "__main__":  # a tool that runs the user's code may be installed
+        return False
     if root in sys.stdlib_module_names or root in BY_NAME:
         return True
     file = getattr(sys.modules.get(root), "__file__", None) or ""

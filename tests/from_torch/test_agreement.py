@@ -17,7 +17,13 @@ from tests.from_torch.modules import CASES
 
 SHORT = {"mlp", "lenet"}
 EVERY = [pytest.param(name, marks=[pytest.mark.further] * (name not in SHORT)) for name in CASES]
-SINGLE = [pytest.param(name, marks=[pytest.mark.slow] * (name != "mlp")) for name in CASES]
+# those that are done in 15 seconds, and those that take up to two minutes
+SOON = {"lenet", "tabular", "unet", "normed-mlp", "operations"}
+SINGLE = [
+    pytest.param(name, marks=pytest.mark.further if name in SOON else pytest.mark.slow)
+    for name in CASES
+    if name != "mlp"
+]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -26,7 +32,7 @@ def test_in_float64_everything_agrees_to_eight_digits(name: str):
     assert max(found) <= 1e-8, found
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", ["mlp", *SINGLE])
 def test_in_float32_outputs_agree_to_five_digits_and_ten_steps_to_three(name: str):
     found = distances(name, double=False)
     assert max(found.outputs, found.back) <= 1e-5, found

@@ -133,7 +133,8 @@ def check_task(task: Task, federation: Federation) -> None:
 Pass features=60.
     """
     refuse_other_objects(task)
-    for inner in (getattr(task, "task", None), getattr(task, "inner", None)):
+    for name in ("task", "inner"):
+        inner: Any = getattr(task, name, None)
         if all(hasattr(inner, part) for part in PARTS):  # of an Augmented, or of what ranks edges
             check_task(inner, federation)
     features = getattr(task, "features", None)
