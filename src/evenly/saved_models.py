@@ -250,7 +250,7 @@ def from_trace(trace: Trace, task: Task, federation: Federation) -> Model:
     _check_leaves(
         _described(trace.model), _described(skeleton(task)), "The trace", type(task).__name__
     )
-    task = task.task if isinstance(task, Augmented) else task  # predictions see rows as they are
+    task = _plain(task)
     ranked = isinstance(task, Supernetwork)
     return Model(
         task=task.inner if ranked else task,
@@ -260,6 +260,13 @@ def from_trace(trace: Trace, task: Task, federation: Federation) -> Model:
         dtype=str(federation.x.dtype),
         encoder=federation.encoder,
     )
+
+
+def _plain(task: Task) -> Task:
+    """The task without augmentations: predictions see rows as they are."""
+    while isinstance(task, Augmented):
+        task = task.task
+    return task
 
 
 def models_of(trace: Trace, task: Task, federation: Federation) -> list[Model]:
@@ -337,6 +344,7 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
     header, leaves = _read(path)
     if task is not None:
         refuse_other_objects(task)
+        task = _plain(task)
     task_used = task or _task_from_json(path, header["task"], len(leaves))
     try:
         form = skeleton(task_used)

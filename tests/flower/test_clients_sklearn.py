@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from evenly.data.federation import Federation
@@ -132,6 +133,10 @@ def test_what_an_estimator_cannot_do_is_said(two: Federation) -> None:
     for notation in ("fedprox(mu=1)", "propfair", "ditto"):
         with pytest.raises(ValueError, match="PyTorch or JAX clients"):
             room.ask(0, "train", in_sklearn.first_arrays(5, 2), config(notation, 1, 0))
+    for model in (RandomForestClassifier(warm_start=True), HistGradientBoostingClassifier()):
+        trees = Room(in_sklearn.app(lambda model=model: model, two), 6)
+        with pytest.raises(ValueError, match=f"{type(model).__name__} is not a linear classifier"):
+            trees.ask(0, "train", in_sklearn.first_arrays(5, 2), config("fedavg", 1, 0))
     hinge = Room(in_sklearn.app(SGDClassifier, two), 6)
     with pytest.raises(ValueError, match="log_loss"):
         hinge.ask(0, "train", in_sklearn.first_arrays(5, 2), config("q-fedavg", 1, 0))

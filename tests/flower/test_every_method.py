@@ -15,7 +15,7 @@ from evenly.algorithms import METHODS, Variant, variants
 from evenly.data.federation import Federation
 from evenly.flower import first_arrays, strategy, wire
 from evenly.flower.clients.jax import app
-from evenly.models import Softmax
+from evenly.models import Augmented, Softmax
 from evenly.notation import parse
 from evenly.randomness import Draws
 from evenly.simulate import simulate
@@ -70,6 +70,14 @@ def test_a_deployment_is_the_simulation(text: str, tiny: Federation, task: Softm
 def test_dropout_and_batch_statistics_are_those_of_the_simulation(text: str, tiny: Federation):
     own = Normalised(features=tiny.x.shape[1], classes=len(tiny.labels), dropout=0.3)
     compare(written(text).members[0], own, tiny)
+
+
+@pytest.mark.further
+def test_augmentation_is_that_of_the_simulation(tiny: Federation):
+    inner = Normalised(features=tiny.x.shape[1], classes=len(tiny.labels), dropout=0.3)
+    noise = lambda key, x: x + 0.1 * jax.random.normal(key, x.shape)  # noqa: E731
+    own = Augmented(task=inner, augment=noise)
+    compare(written("q-fedavg(q=1)+full").members[0], own, tiny)
 
 
 def test_a_translated_module_is_that_of_the_simulation(tiny: Federation):

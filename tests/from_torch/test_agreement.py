@@ -11,12 +11,19 @@ from torch._decomp import decompositions
 
 import evenly
 from evenly.models.task import TrainingTask
+from evenly.torch_models import arithmetic
 from tests.from_torch.agreement import UNSTABLE, distances, drift
 from tests.from_torch.modules import CASES
 
 SHORT = {"mlp", "lenet"}
 EVERY = [pytest.param(name, marks=[pytest.mark.further] * (name not in SHORT)) for name in CASES]
-SINGLE = [pytest.param(name, marks=[pytest.mark.slow] * (name != "mlp")) for name in CASES]
+# those that are done in 15 seconds, and those that take up to two minutes
+SOON = {"lenet", "tabular", "unet", "normed-mlp", "operations"}
+SINGLE = [
+    pytest.param(name, marks=pytest.mark.further if name in SOON else pytest.mark.slow)
+    for name in CASES
+    if name != "mlp"
+]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -25,11 +32,18 @@ def test_in_float64_everything_agrees_to_eight_digits(name: str):
     assert max(found) <= 1e-8, found
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", ["mlp", *SINGLE])
 def test_in_float32_outputs_agree_to_five_digits_and_ten_steps_to_three(name: str):
     found = distances(name, double=False)
     assert max(found.outputs, found.back) <= 1e-5, found
     assert found.steps <= 1e-3 or name == UNSTABLE, found
+
+
+@pytest.mark.further
+def test_a_large_embedding_that_is_looked_up_agrees(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(arithmetic, "MOST_HOT", 0)
+    found = distances("text-lstm", double=True)
+    assert max(found) <= 1e-8, found
 
 
 @pytest.mark.slow

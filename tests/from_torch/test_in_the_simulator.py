@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 from torch import nn
@@ -160,6 +162,14 @@ def test_pictures_that_are_cropped_and_mirrored_train_weights_for_pytorch(
     assert (trace.model.params["fc.weight"] != other.model.params["fc.weight"]).any()
 
 
+def focal(gamma: float) -> Any:
+    def loss(scores: Any, y: Any) -> Any:
+        losses = optax.softmax_cross_entropy_with_integer_labels(scores, y)
+        return (1 - jnp.exp(-losses)) ** gamma * losses
+
+    return loss
+
+
 @pytest.mark.further
 def test_another_loss_or_weight_is_another_model():
     from evenly.experiment.python_objects import stored_model
@@ -169,6 +179,9 @@ def test_another_loss_or_weight_is_another_model():
     assert stored_model(again) == stored_model(task)
     other = evenly.from_torch(module, example, loss=nn.MultiMarginLoss())
     assert stored_model(other) != stored_model(task)
+    once, again, other = (evenly.from_torch(module, example, loss=focal(g)) for g in (1, 1, 5))
+    assert stored_model(once) == stored_model(again) != stored_model(other)
+    assert repr(once) == repr(again) != repr(other)
     moved = copy.deepcopy(module)
     nn.init.ones_(moved.bias)
     assert stored_model(evenly.from_torch(moved, example)) != stored_model(task)

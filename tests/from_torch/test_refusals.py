@@ -132,6 +132,72 @@ def test_random_numbers_in_evaluation_are_refused():
     )
 
 
+@pytest.mark.parametrize(
+    "example", [torch.zeros(2, 4), torch.ones(2, 4, dtype=torch.int64), ROWS[:1] > 0]
+)
+def test_modules_that_mix_rows_are_refused_whatever_the_example_holds(example: Tensor):
+    centred = Strange(lambda x: x - x.mean(0))
+    float_first = nn.Sequential(Cast(), centred)
+    refused(float_first, "mixes the rows of a batch in evaluation", example=example)
+
+
+class Cast(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float()
+
+
+class Counting(nn.Module):
+    """Buffers that change in training and in evaluation."""
+
+    def __init__(self, moved: bool) -> None:
+        super().__init__()
+        self.layer, self.moved = nn.Linear(4, 3), moved
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.mul_(0.5).add_(x.mean(0) if self.moved else torch.ones(4))
+        return self.layer(x)
+
+
+def test_a_buffer_that_also_changes_in_evaluation_is_state():
+    refused(Counting(moved=True), "mixes the rows of a batch in training: 'seen' would depend")
+    task = evenly.from_torch(Counting(moved=False), torch.zeros(2, 4))
+    assert (np.asarray(task.init(jax.random.key(0)).state["seen"]) == 0).all()
+    x = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
+    federation = evenly.Federation.from_arrays(x, np.arange(12) % 3, np.arange(12) // 6)
+    (trace,) = evenly.train(task, federation, "fedavg(epochs=3, batch_size=10)+full", rounds=1)
+    np.testing.assert_allclose(trace.model.state["seen"], 1.75)  # 1, 1.5, 1.75
+
+
+class CountedInEvaluation(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            self.seen.add_(1)
+        return self.layer(x)
+
+
+def test_a_buffer_that_only_evaluation_changes_stays_what_it_is():
+    task = evenly.from_torch(CountedInEvaluation(), ROWS)
+    assert float(task.to_torch(task.init(jax.random.key(0)))["seen"]) == 0
+
+
+class Extra(nn.Linear):
+    def get_extra_state(self) -> Any:
+        return {"version": 1}
+
+
+def test_what_no_task_can_hold_is_refused_with_what_to_do():
+    refused(nn.Sequential(Extra(4, 3)), r"parameters nor buffers: 0\._extra_state\. .* Leave out")
+    refused(nn.Linear(4, 3).bfloat16(), r"bfloat16, .*: weight, bias\. Pass module\.float\(\)")
+    average = nn.BatchNorm1d(4, momentum=None)
+    refused(nn.Sequential(average, nn.Linear(4, 3)), r"in 0 \(BatchNorm1d\).* Give it a momentum")
+
+
 def test_modules_without_weights_or_compiled_ones_are_refused():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # lazy layers are new
@@ -394,6 +460,20 @@ def test_a_module_that_ends_with_what_its_loss_contains_is_named(
 ):
     with pytest.warns(UserWarning, match=f"Sequential ends with {ends}, and the loss '{loss}'"):
         evenly.from_torch(module, ROWS, loss=loss)
+
+
+class Clamped(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clamp(1e-6, 1 - 1e-6)
+
+
+@pytest.mark.parametrize("last", [[], [nn.Flatten(0)], [Clamped()]])
+def test_a_probability_in_place_of_a_score_is_refused(last: list[nn.Module]):
+    def binary(chances: Tensor, y: Tensor) -> Tensor:  # the name of a loss is no loss
+        return functional.binary_cross_entropy(chances.reshape(-1), y.float())
+
+    module = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid(), *last)
+    refused(module, "Sequential ends with sigmoid, .* Leave the sigmoid out", loss=binary)
 
 
 def test_scores_and_other_activations_draw_no_warning():

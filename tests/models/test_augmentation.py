@@ -1,5 +1,6 @@
 """Random changes of features in training."""
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -93,3 +94,22 @@ def test_wrong_functions_are_refused():
     task = Augmented(task=inner, augment=lambda key, x: x[:2])
     with pytest.raises(ValueError, match=r"float32\[3, 4\], but it returned float32\[2, 4\]"):
         task.train_losses(inner.init(jax.random.key(0)), shard(), jax.random.key(0))
+
+
+def test_a_task_that_does_not_fit_is_refused_as_without_augmentation():
+    federation = evenly.synthetic(clients=3)
+    for inner, sentence in (
+        (MLP(features=60, classes=3), r"MLP has 3 classes, but the data have 4 labels"),
+        (MLP(features=59, classes=4), r"MLP expects 59 features"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            evenly.models.check_task(Augmented(task=inner, augment=twice), federation)
+
+
+def test_a_saved_model_is_loaded_with_the_task_that_was_trained(tmp_path: Path):
+    federation = evenly.synthetic(clients=3)
+    plain = MLP(features=60, classes=4, hidden=(3,))
+    task = Augmented(task=Augmented(task=plain, augment=twice), augment=twice)
+    (trace,) = evenly.train(task, federation, "fedavg", rounds=1)
+    evenly.save(evenly.from_trace(trace, task, federation), tmp_path / "model.npz")
+    assert evenly.load(tmp_path / "model.npz", task=task).task == plain

@@ -9,6 +9,7 @@ import pytest
 
 from evenly import trees
 from evenly.data.federation import Federation, Shard
+from evenly.models import Augmented
 from evenly.randomness import key_data, next_key, visit_key
 from evenly.simulate import simulate
 from evenly.simulate.schedule import Planner
@@ -29,6 +30,10 @@ def fitting(tiny: Federation) -> Normalised:
     return Normalised(features=tiny.x.shape[1], classes=len(tiny.labels), dropout=0.3)
 
 
+def noisy(task: Any) -> Augmented:
+    return Augmented(task=task, augment=lambda key, x: x + jax.random.normal(key, x.shape))
+
+
 def leaves(model: Any) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(model)])
 
@@ -46,6 +51,18 @@ def test_lanes_and_streaming_lead_to_the_same_model(
     layouts += [] if "groups" in text else [{"stream": True}]
     for layout in layouts:
         (other,) = simulate(fitting, tiny, algorithms(text), ROUNDS, **layout)
+        np.testing.assert_allclose(leaves(other.model), leaves(one.model), atol=2e-6)
+
+
+@pytest.mark.further
+def test_augmented_features_are_the_same_with_lanes_and_streaming(
+    fitting: Normalised, tiny: Federation
+):
+    one, *others = (
+        simulate(noisy(fitting), tiny, algorithms("fedavg"), ROUNDS, **layout)[0]
+        for layout in ({}, {"lanes": 2}, {"stream": True})
+    )
+    for other in others:
         np.testing.assert_allclose(leaves(other.model), leaves(one.model), atol=2e-6)
 
 
@@ -132,9 +149,16 @@ def test_a_state_that_is_not_finite_excludes_its_client(fitting: Normalised, tin
     assert np.isfinite(leaves(trace.model)).all()
 
 
+@pytest.mark.parametrize(
+    "task_of",
+    [lambda task: task, pytest.param(noisy, marks=pytest.mark.further)],
+    ids=["plain", "augmented"],
+)
 def test_an_interrupted_run_resumes_with_the_same_random_numbers(
-    fitting: Normalised, tiny: Federation, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-):
+    fitting: Normalised, tiny: Federation, tmp_path: Any, monkeypatch: pytest.MonkeyPatch,
+    task_of: Any,
+):  # fmt: skip
+    fitting = task_of(fitting)
     monkeypatch.setattr("evenly.simulate.checkpoints.CHECKPOINT_SECONDS", 0.0)
     method = algorithms("ditto")
     (whole,) = simulate(fitting, tiny, method, 6, evaluate_every=2)

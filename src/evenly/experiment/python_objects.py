@@ -7,10 +7,8 @@ object must have a reference; otherwise the call from Python is repeated with th
 """
 
 import hashlib
-import inspect
-import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +22,7 @@ from evenly.data.federation import Federation
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import SPLITS, Ragged
 from evenly.datasets.load import table_digest
+from evenly.digests import digest_of
 from evenly.parts.sampling import Full
 from evenly.parts.work import LocalTraining
 from evenly.records import record, static
@@ -52,12 +51,12 @@ def stored_federation(federation: Federation) -> dict[str, str]:
 
 def stored_model(model: Task) -> dict[str, str]:
     """What a plan stores of a model."""
-    return {"name": type(model).__name__, **_stored(model, _digest(model))}
+    return {"name": type(model).__name__, **_stored(model, digest_of(model))}
 
 
 def stored_method(algorithm: Algorithm) -> dict[str, Any]:
     """What a plan stores of an algorithm."""
-    return {"needs": sorted(algorithm.needs), **_stored(algorithm, _digest(algorithm))}
+    return {"needs": sorted(algorithm.needs), **_stored(algorithm, digest_of(algorithm))}
 
 
 def _stored(thing: Any, digest: str) -> dict[str, str]:
@@ -76,31 +75,6 @@ def reference_of(thing: Any) -> str:
             if value is thing and getattr(module, "__file__", None):
                 return f"{name}:{key}"
     return ""
-
-
-def _digest(thing: Any) -> str:
-    """Hash of a record: its text, its numbers, and the source of classes and functions that are
-    not evenly's.
-    """
-    text = re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
-    digest = hashlib.sha256(text.encode())
-    for leaf in jax.tree.leaves(thing):
-        if hasattr(leaf, "dtype"):
-            digest.update(np.ascontiguousarray(leaf).tobytes())
-    for source in _sources(thing):
-        digest.update(source.encode())
-    return digest.hexdigest()
-
-
-def _sources(thing: Any) -> Iterable[str]:
-    parts = [thing, *vars(thing).values()] if hasattr(thing, "__dict__") else [thing]
-    functions = [part for part in parts if inspect.isfunction(part)]
-    for kind in dict.fromkeys([*map(type, parts), *functions]):
-        if kind.__module__.split(".")[0] not in ("evenly", "builtins", "jax", "jaxlib", "numpy"):
-            try:
-                yield inspect.getsource(kind)
-            except (OSError, TypeError):  # typed into an interpreter
-                yield f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _federation_digest(federation: Federation) -> str:
@@ -127,10 +101,10 @@ def import_objects(
     found = dict(objects.methods)
     for label, stored in methods.items():
         if label not in found:
-            found[label] = _imported(f"The method {label!r}", stored, lambda a: _digest(a))
+            found[label] = _imported(f"The method {label!r}", stored, digest_of)
     if model and objects.model is None:
         objects = objects._replace(
-            model=_imported(f"The model {model['name']!r}", model, lambda task: _digest(task))
+            model=_imported(f"The model {model['name']!r}", model, digest_of)
         )
     if objects.data is None and ("frame" in data or "federation" in data):
         digest = _federation_digest if "federation" in data else table_digest

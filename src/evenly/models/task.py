@@ -133,6 +133,10 @@ def check_task(task: Task, federation: Federation) -> None:
 Pass features=60.
     """
     refuse_other_objects(task)
+    for name in ("task", "inner"):
+        inner: Any = getattr(task, name, None)
+        if all(hasattr(inner, part) for part in PARTS):  # of an Augmented, or of what ranks edges
+            check_task(inner, federation)
     features = getattr(task, "features", None)
     if isinstance(features, int) and features != prod(federation.x.shape[1:]):
         raise ValueError(

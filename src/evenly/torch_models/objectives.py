@@ -6,7 +6,6 @@ losses of rows; this is checked with an example.
 """
 
 import hashlib
-import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from evenly.digests import digest_of
 from evenly.models.linear import cross_entropy
 from evenly.torch_models.gradients import (
     gradient_of,
@@ -211,11 +211,7 @@ def _jax_objective(name: str, loss: Any, outputs: torch.Tensor, failures: list[s
             f" {getattr(losses, 'shape', losses)}. In JAX the mean is taken by evenly."
         )
     _refuse_mixed(name, loss, outputs.numpy())
-    try:
-        source = inspect.getsource(loss)
-    except (OSError, TypeError):  # typed into an interpreter, or built in
-        source = name
-    return Objective(name, "mean", loss, hashlib.sha256(source.encode()).hexdigest())
+    return Objective(name, "mean", loss, digest_of(loss))
 
 
 def _refuse_mixed(name: str, loss: Any, outputs: np.ndarray) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 from evenly.torch_models.graph import Graph, Node, Ref, operation_of
@@ -52,6 +53,10 @@ PACKED = (
 SIZES = (
     "It must hold for any number of rows: apply layers to the whole batch instead of row by row,"
     " and write the number of rows as x.shape[0] or -1, not as len(x)."
+)
+CUMULATIVE = (
+    "Batch norm with momentum=None averages over all batches, which cannot be traced. Give it a"
+    " momentum, such as 0.1."
 )
 NUMPY = "Use operations of PyTorch in place of NumPy's."
 VALUES = (
@@ -197,6 +202,9 @@ def _remedy(error: BaseException) -> str:
     """What to do about an error of tracing."""
     if any(frame.f_locals.get("batch_sizes") is not None for frame, _ in _frames(error)):
         return PACKED
+    parts = [frame.f_locals.get("self") for frame, _ in _frames(error)]
+    if any(isinstance(part, _BatchNorm) and part.momentum is None for part in parts):
+        return CUMULATIVE
     text = str(error)
     words = {"to be a constant": SIZES, "numpy": NUMPY}
     return next((remedy for word, remedy in words.items() if word in text), VALUES)

@@ -31,7 +31,7 @@ from evenly.torch_models.module_task import (
     built,
     weights_of,
 )
-from evenly.torch_models.objectives import objective_of
+from evenly.torch_models.objectives import Objective, objective_of
 from evenly.torch_models.tracing import (
     REPLACE,
     ROWS,
@@ -104,14 +104,14 @@ def from_torch(
     own = copy.deepcopy(module) if isinstance(module, nn.Module) else built(build, 0)
     _refuse_forms(own)
     own = own.to("cpu")
-    rows = _rows(example, own)
-    outputs = _first_outputs(own, rows, np.shape(example))
+    rows, trial = _rows(example, own), copy.deepcopy(own)  # its buffers may change
+    outputs = _first_outputs(trial, rows, np.shape(example))
     traces = traced(own, rows, training=False), traced(own, rows, training=True)
-    _check_outputs(own, rows, outputs)
-    task = _task(own, traces, rows, build, loss)
+    _check_outputs(trial, rows, outputs)
+    task = _task(own, traces, rows, build, objective_of(loss, outputs))
     if build is not None:
         _refuse_drawn_constants(task, own, built(build, 1))
-    _warn_of_probabilities(task)
+    _check_last_operation(task, outputs)
     try:
         _compare(task, own, rows, outputs)
         _try_training(task, own, rows)
@@ -134,7 +134,7 @@ def _builder(module: Any) -> Any:
 
 
 def _refuse_forms(module: nn.Module) -> None:
-    """Raise if a module was compiled already, or has no weights yet."""
+    """Raise if a module was compiled already, has no weights yet, or holds what no task can."""
     title = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
         raise ValueError(
@@ -146,6 +146,21 @@ def _refuse_forms(module: nn.Module) -> None:
         raise ValueError(
             f"{title} has lazy layers without weights: {', '.join(lazy)}. Give their sizes, or"
             " apply the module to the example once before it is passed or returned."
+        )
+    tensors = dict([*module.named_parameters(remove_duplicate=False),
+                    *module.named_buffers(remove_duplicate=False)])  # fmt: skip
+    small = [name for name, value in tensors.items() if value.dtype == torch.bfloat16]
+    if small:
+        raise ValueError(
+            f"{title} has weights of type bfloat16, which NumPy does not have: {', '.join(small)}."
+            " Pass module.float()."
+        )
+    extra = [key for key in module.state_dict() if key not in tensors]
+    if extra:
+        raise ValueError(
+            f"The state dict of {title} has entries that are neither parameters nor buffers:"
+            f" {', '.join(extra)}. Training cannot keep them. Leave out get_extra_state, or keep"
+            " tensors in register_buffer."
         )
 
 
@@ -198,23 +213,33 @@ def _check_outputs(module: nn.Module, rows: torch.Tensor, outputs: torch.Tensor)
             f"{title} draws random numbers in evaluation. Dropout and noise must depend on"
             " self.training, as nn.Dropout does."
         )
-    # The second row meets the third in place of the first.
-    if not torch.allclose(_outputs(module, rows[1:])[0], outputs[1], rtol=1e-3, atol=1e-5):
-        raise ValueError(
-            f"{title} mixes the rows of a batch in evaluation: the scores of a row depend on the"
-            " others. Each row must be scored by itself. In training, batch norm may mix rows."
-        )
+    # The second row meets the third in place of the first. Rows of an example may be equal.
+    for x, scores in ((rows, outputs), _varied(module, rows)):
+        if not torch.allclose(_outputs(module, x[1:])[0], scores[1], rtol=1e-3, atol=1e-5):
+            raise ValueError(
+                f"{title} mixes the rows of a batch in evaluation: the scores of a row depend on"
+                " the others. Each row must be scored by itself. In training, batch norm may mix"
+                " rows."
+            )
 
 
-def _warn_of_probabilities(task: Translated) -> None:
-    """Warn if the module ends with the function that its loss contains already."""
+def _check_last_operation(task: Translated, outputs: torch.Tensor) -> None:
+    """Warn if the module ends with the function that its loss contains already. Raise if it returns
+    the probability of one class to a loss of the user: a score decides by its sign.
+    """
     nodes = {node.name: node for node in task.evaluation.nodes}
     node = nodes.get(task.evaluation.output.name)
-    while node and node.operation.split(".")[1] in (*SAME_NUMBERS, "select"):
+    while node and node.operation.split(".")[1] in (*SAME_NUMBERS, "select", "clamp"):
         node = nodes.get(getattr(node.args[0], "name", ""))
     ends = "" if node is None else node.operation.split(".")[1].strip("_")
-    loss = task.objective.name
-    if ends == CONTAINED.get(loss):
+    loss = "" if task.objective.digest else task.objective.name
+    if ends == "sigmoid" and not loss and outputs.numel() == len(outputs):
+        raise ValueError(
+            f"{task.origin.title} ends with sigmoid, but the sign of a single score decides between"
+            " the two classes: every row would get the second. Leave the sigmoid out of the module,"
+            " and pass loss='binary', or a function of the score."
+        )
+    if loss and ends == CONTAINED[loss]:
         warnings.warn(
             f"{task.origin.title} ends with {ends}, and the loss {loss!r} contains one: the loss"
             " takes scores. Training is slow and stops early with both. Leave it out of the"
@@ -238,7 +263,7 @@ def _parts(module: nn.Module, traces: tuple[Traced, Traced]) -> _Parts:
     first = {id(value): name for name, value in reversed(tensors)}
     names = {name: first[id(value)] for name, value in tensors}
     once = {name: value for name, value in tensors if names[name] == name}
-    written = {names[name] for trace in traces for name in trace.graph.changes}
+    written = {names[name] for name in traces[1].graph.changes}
     trained = {name: value for name, value in once.items() if value.requires_grad}
     if not trained:
         raise ValueError(
@@ -250,7 +275,11 @@ def _parts(module: nn.Module, traces: tuple[Traced, Traced]) -> _Parts:
 
 
 def _task(
-    module: nn.Module, traces: tuple[Traced, Traced], rows: torch.Tensor, build: Any, loss: Any
+    module: nn.Module,
+    traces: tuple[Traced, Traced],
+    rows: torch.Tensor,
+    build: Any,
+    objective: Objective,
 ) -> Translated:
     trained, changed, fixed, names = _parts(module, traces)
     graphs = [_named(trace.graph, names) for trace in traces]
@@ -260,7 +289,6 @@ def _task(
         StateEntry(key, names.get(key, key), name_of(value.dtype))
         for key, value in module.state_dict().items()
     )
-    objective = objective_of(loss, _outputs(module, rows))
     written = {name: value for trace in traces for name, value in trace.constants.items()}
     parts: dict[str, Any] = {
         "initial": weights_of(module, _form(trained, changed), orders),
@@ -277,7 +305,7 @@ def _task(
         ),
         "reduction": objective.reduction,
     }
-    if evaluation.same_as(training):
+    if evaluation.same_as(training) and not training.changes:
         return TorchModel(**parts)
     return TorchTrainingModel(training=training, **parts)
 
@@ -420,15 +448,17 @@ def _varied(module: nn.Module, rows: torch.Tensor) -> tuple[torch.Tensor, torch.
     """Rows like those of the example and their outputs, in which no numbers are equal: between
     equal numbers, a norm or a maximum passes on what rounding decides.
     """
-    generator, varied = torch.Generator().manual_seed(0), None
+    generator = torch.Generator().manual_seed(0)
+    number = torch.arange(ROWS).reshape(ROWS, *(1,) * (rows.ndim - 1))
     if rows.is_floating_point():
         varied = rows + torch.randn(rows.shape, generator=generator).to(rows.dtype)
     elif rows.dtype == torch.uint8:
         varied = torch.randint(256, rows.shape, generator=generator, dtype=torch.uint8)
+    else:
+        varied = rows ^ (number == 1) if rows.dtype == torch.bool else rows + number.to(rows.dtype)
     with quiet_export(), torch.enable_grad():
-        if varied is not None:
-            with suppress(Exception):  # numbers of symbols are no longer such
-                outputs = module.eval()(varied)
-                if outputs.isfinite().all():
-                    return varied, outputs
+        with suppress(Exception):  # numbers of symbols are no longer such
+            outputs = module.eval()(varied)
+            if outputs.isfinite().all():
+                return varied, outputs
         return rows, module.eval()(rows)

@@ -234,6 +234,14 @@ def _state(estimator: Estimator) -> State:
 
 
 def _put(estimator: Estimator, state: State, labels: int) -> None:
+    kind = type(estimator)
+    linear = any(base.__name__ == "LinearClassifierMixin" for base in kind.__mro__)
+    require(
+        linear or not kind.__module__.startswith("sklearn."),
+        f"{kind.__name__} is not a linear classifier. The server averages coefficients, which it"
+        " does not have. Use SGDClassifier, or LogisticRegression with warm_start=True; `evenly"
+        " audit` reads the predictions of any model.",
+    )
     # Writable copies in the type that solvers ask for.
     estimator.coef_, estimator.intercept_ = (
         np.array(state[name], np.float64) for name in ("coef_", "intercept_")
