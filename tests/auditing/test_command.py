@@ -57,6 +57,14 @@ def test_python_gives_the_same_as_the_command(table: Path):
     assert repr(found).startswith("Audit of 800 rows")
 
 
+def test_names_of_columns_with_commas_are_in_quotes_as_elsewhere(table: Path):
+    predictions(800).rename(columns={"race": "race, as stated"}).to_csv(table, index=False)
+    asked = ['sex,"race, as stated"' if word == "sex,race" else word for word in ASKED]
+    ran(str(table), *asked)
+    found = json.loads(Path("results/audit-predictions/audit.json").read_text())
+    assert "race, as stated" in json.dumps(found)
+
+
 def test_one_file_in_and_one_report_out(table: Path):
     done = ran(str(table), *ASKED, "--unprivileged", "sex=female", "--unprivileged", "race=B")
     folder = Path("results/audit-predictions")
