@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from evenly.data.encoding import TableColumn
@@ -81,6 +82,10 @@ def test_a_word_among_numbers_makes_no_classes_and_no_groups_of_them():
         refuse_quantity(column([f"{i},5" for i in range(30)]))
     refuse_quantity(column([*ages[:MOST_LABEL_NUMBERS], "unknown"]))
     refuse_quantity(column([*map(str, range(30)), *"abcd"]))  # codes of letters and digits
+    classes = pd.Series(list(map(str, range(30))), dtype="category")
+    refuse_quantity(TableColumn.of("Column 'c'", classes))
+    with pytest.raises(ValueError, match="seems to be a quantity"):  # Arrow's text is categories
+        refuse_quantity(TableColumn.of("Column 'c'", pd.Series(ages, dtype="category")))
 
 
 @pytest.mark.parametrize(

@@ -243,12 +243,15 @@ def refuse_quantity(column: TableColumn) -> None:
 
 def _numbers_of(column: TableColumn) -> tuple[np.ndarray, list[str]]:
     """The number in each row, NaN where there is none, and the first words among them. A column of
-    text holds numbers if nearly all of its different words are numbers.
+    text holds numbers if nearly all of its different words are numbers. Categories that are all
+    numbers are the names of classes.
     """
     if column.holds_numbers():
         return column.numbers(), []
     names, codes = column.classes()
     numbers = numbers_among(names)
+    if str(column.values.dtype) == "category" and len(numbers) == len(names):
+        numbers = {}
     raw = np.array([numbers.get(name, np.nan) for name in names])
     return raw[codes], [name for name in names if name not in numbers][:3]
 
