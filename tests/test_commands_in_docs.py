@@ -327,7 +327,7 @@ def test_the_first_example_in_python_shows_figures_that_mean_something(page: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", FIRST_PAGES, ids=name)
-def test_the_first_example_in_python_prints_what_its_page_says(page: Path):
+def test_the_first_example_in_python_prints_what_its_page_says(page: Path, tmp_path: Path):
     """As a user runs it: the tests compile without most optimisations, which rounds otherwise and
     takes much longer here.
     """
@@ -338,7 +338,12 @@ def test_the_first_example_in_python_prints_what_its_page_says(page: Path):
         if not variable.startswith(("JAX_", "XLA_"))
     }
     ended = subprocess.run(
-        [sys.executable, "-c", text], env=plain, capture_output=True, text=True, timeout=600
+        [sys.executable, "-c", text],
+        cwd=tmp_path,  # it writes a report
+        env=plain,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert ended.returncode == 0, ended.stderr
     np.testing.assert_allclose(figures(ended.stdout), printed, atol=3)

@@ -435,6 +435,9 @@ def test_bytes_of_saved_models(tmp_path: Path, saved: bytes, data: st.DataObject
         "(2,)",
         "('a',)",
         "(" * 200 + ")" * 200,
+        "-" * 5000,
+        "-" * 5000 + "1",
+        "[" * 9000,
     ],
 )
 @pytest.mark.parametrize("dtype", ["<f4", "|O", "<U999999999"])
@@ -445,6 +448,14 @@ def test_a_forged_shape_takes_no_memory(tmp_path: Path, saved: bytes, shape: str
         ValueError,
         match=r"m.npz is not a whole model file written by evenly.save \(.*\); save it again\.",
     ):
+        load(path)
+
+
+def test_one_flipped_bit_says_that_an_array_is_encrypted(tmp_path: Path, saved: bytes):
+    path, content = tmp_path / "m.npz", bytearray(saved)
+    content[content.rindex(b"PK\x01\x02") + 8] ^= 1  # the flags in the directory of the archive
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"m.npz is not a whole model file .*is encrypted"):
         load(path)
 
 

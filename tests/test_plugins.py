@@ -396,6 +396,24 @@ def test_an_installed_package_is_found_without_an_option(installed: Path):
     assert DATASETS["weather"].title == "Rain"
 
 
+def test_an_installed_package_is_found_for_a_new_app_of_flower(installed: Path, tmp_path: Path):
+    pytest.importorskip("flwr")
+    written = call("flower", "new", str(tmp_path / "rain"), "--method", "urgent")
+    assert written.exit_code == 0, written.output
+
+
+@pytest.mark.parametrize("role", ["server", "client"])
+def test_an_installed_package_is_found_by_apps_of_flower(installed: Path, role: str):
+    pytest.importorskip("flwr")
+    from evenly.flower.clients.client import read_config
+    from evenly.flower.roster import algorithm_of
+    from evenly.flower.wire import METHOD
+
+    label = "urgent(learning_rate=0.3)"
+    found = algorithm_of(label) if role == "server" else read_config({METHOD: label}).algorithm
+    assert found.label == label
+
+
 def test_an_installed_package_is_found_from_python(installed: Path):
     assert evenly.algorithm("urgent(learning_rate=0.3)").label == "urgent(learning_rate=0.3)"
 

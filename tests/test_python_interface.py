@@ -7,6 +7,8 @@ import importlib
 import inspect
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +106,7 @@ def test_public_names_document_their_parameters(module: str, name: str):
         assert not returns or "Returns:" in text
 
 
-@pytest.mark.parametrize("name", evenly.__all__)
+@pytest.mark.parametrize("name", [*evenly.__all__, "flower", "types"])
 def test_every_name_is_there_after_a_fresh_import(name: str, monkeypatch: pytest.MonkeyPatch):
     """Importing a module somewhere else leaves its name in the package; that must not be what makes
     it work.
@@ -112,6 +114,26 @@ def test_every_name_is_there_after_a_fresh_import(name: str, monkeypatch: pytest
     monkeypatch.delitem(vars(evenly), name, raising=False)
     assert getattr(evenly, name) is not None
     assert name in dir(evenly)
+
+
+LAZY = """
+import sys, evenly
+assert not {"jax", "numpy", "flwr", "evenly.types"} & set(sys.modules)
+assert evenly.types.Seeds is evenly.Seeds
+from evenly import *
+assert "evenly.flower" not in sys.modules
+sys.modules["flwr"] = None  # as if it were not installed
+try:
+    evenly.flower
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_flower_is_there_if_it_is_installed_and_slows_no_import():
+    ended = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert 'Install it with: pip install "evenly[flower]"' in ended.stdout
 
 
 def test_the_hint_at_variants_works_as_told(

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from evenly import algorithms as algorithms
     from evenly import data as data
     from evenly import datasets as datasets
+    from evenly import flower as flower
     from evenly import metrics as metrics
     from evenly import models as models
     from evenly import parts as parts
     from evenly import simulate as simulate
+    from evenly import types as types
     from evenly.algorithms import Method as Method
     from evenly.algorithms import algorithm as algorithm
     from evenly.algorithms import variants as variants
@@ -79,12 +81,14 @@ _READ_REGISTRIES = (
     "reproduce", "run", "train", "tune", "variants",
 )  # fmt: skip
 _MODULES = ("algorithms", "data", "datasets", "metrics", "models", "parts", "simulate")
+# `from evenly import *` leaves these out: Flower may not be installed, and Python has `types`, too
+_NOT_LISTED = ("flower", "types")
 
 __all__ = [*_MODULES, *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _MODULES + _NOT_LISTED:
         return import_module(f"evenly.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'evenly' has no attribute {name!r}{_elsewhere(name)}")
@@ -103,4 +107,4 @@ def _elsewhere(name: str) -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_NOT_LISTED})

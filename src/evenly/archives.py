@@ -11,7 +11,6 @@ import json
 import math
 import threading
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -26,22 +25,10 @@ from evenly.writing import write_whole
 T = TypeVar("T")
 
 DEFLATE = 1032  # largest number of bytes that one compressed byte can expand to
+LONGEST = 500  # characters of a reason: NumPy repeats a whole header in its own
 # NumPy parses the header of an array as Python source, which fails in some Python versions when two
 # threads do it at once (CPython issue 106905).
 _READING = threading.Lock()
-# What reading a damaged npz file raises. NotImplementedError: a flipped bit can name a compression
-# that zipfile does not support.
-_DAMAGE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    EOFError,
-    OSError,
-    zipfile.BadZipFile,
-    zlib.error,
-    NotImplementedError,
-    SyntaxError,
-)
 
 
 class DamagedError(ValueError):
@@ -112,15 +99,15 @@ def read_archive(path: Path, parse: Callable[[Archive], T], *, newest: int = 0) 
             reason.
         ValueError: If the file has a newer format.
     """
+    arrays = _read_arrays(path)
     try:
-        arrays = _read_arrays(path)
         header = plain_json(str(arrays.pop("header")))
         check_kinds({"header": header}, {"header": dict[str, Any]})
         check_kinds(header, {"format": int, "fingerprint": str})
         if header.get("format", 0) <= newest:
             return parse(Archive(header, arrays))
-    except _DAMAGE as error:
-        raise DamagedError(str(error) or type(error).__name__) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(error) from None
     raise ValueError(
         f"{str(path)!r} has format {shortened(header['format'])}, but this version of evenly reads"
         f" up to format {newest}. Update evenly."
@@ -129,14 +116,23 @@ def read_archive(path: Path, parse: Callable[[Archive], T], *, newest: int = 0) 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an npz file, after each member's claimed size was checked."""
-    size = path.stat().st_size
-    with _READING, open(path, "rb") as raw:  # numpy leaves a damaged file open
-        with zipfile.ZipFile(raw) as packed:
-            for member in packed.infolist():
-                _check_member(packed, member, size)
-        raw.seek(0)
-        with np.load(raw, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+    try:
+        size = path.stat().st_size
+        with _READING, open(path, "rb") as raw:  # numpy leaves a damaged file open
+            with zipfile.ZipFile(raw) as packed:
+                for member in packed.infolist():
+                    _check_member(packed, member, size)
+            raw.seek(0)
+            with np.load(raw, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+    except MemoryError:  # the file is whole, but does not fit
+        raise
+    except Exception as error:  # zipfile, its decompressors and NumPy's parser have many of them
+        raise _damaged(error) from None
+
+
+def _damaged(error: Exception) -> DamagedError:
+    return DamagedError(str(error)[:LONGEST] or type(error).__name__)
 
 
 def _check_member(packed: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> None:
@@ -157,7 +153,10 @@ def _check_member(packed: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -
             if version == (1, 0)
             else np.lib.format.read_array_header_2_0
         )
-        shape, _, dtype = read(file)
+        try:
+            shape, _, dtype = read(file)
+        except (MemoryError, RecursionError):
+            raise ValueError(f"The header of {member.filename} is nested too deeply.") from None
         held = member.file_size - file.tell()
     needed = dtype.itemsize * math.prod(map(int, shape))  # Python integers do not overflow
     if dtype.hasobject or any(length < 0 for length in shape) or needed != held:

@@ -84,6 +84,14 @@ def test_a_requirement_that_cannot_be_read_is_refused_before_the_table_is(table:
         evenly.audit("nowhere.csv", label="y", prediction="p", require=["impact_ratio is 1"])
 
 
+def test_names_of_columns_with_commas_are_in_quotes_as_elsewhere(table: Path):
+    predictions(800).rename(columns={"race": "race, as stated"}).to_csv(table, index=False)
+    asked = ['sex,"race, as stated"' if word == "sex,race" else word for word in ASKED]
+    ran(str(table), *asked)
+    found = json.loads(Path("results/audit-predictions/audit.json").read_text())
+    assert "race, as stated" in json.dumps(found)
+
+
 def test_one_file_in_and_one_report_out(table: Path):
     done = ran(str(table), *ASKED, "--unprivileged", "sex=female", "--unprivileged", "race=B")
     folder = Path("results/audit-predictions")

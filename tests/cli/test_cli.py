@@ -1,6 +1,7 @@
 """The command line: its output, its files, and one line with exit code 2 for every mistake."""
 
 import errno
+import gzip
 import html
 import json
 import os
@@ -434,6 +435,25 @@ def test_a_file_that_is_not_text_gets_one_sentence(tmp_path):
         code=2,
     )
     assert "must be UTF-8" in sentence(result)
+
+
+@pytest.mark.parametrize("kept", [slice(0, -40), slice(0, 12)])
+def test_a_compressed_table_that_was_cut_gets_one_sentence(table, tmp_path, kept):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(table[0].read_bytes())[kept])
+    roles = ("--client", "hospital", "--label", "ill", "--out", str(tmp_path / "out"))
+    result = run("compare", "--data", str(path), *roles, code=2)
+    assert "t.csv.gz is incomplete or damaged: Compressed file ended" in sentence(result)
+
+
+def test_a_compressed_table_with_another_bit_gets_one_sentence(table, tmp_path):
+    content = bytearray(gzip.compress(table[0].read_bytes()))
+    content[10] |= 6  # a kind of block that does not exist
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(content)
+    roles = ("--client", "hospital", "--label", "ill", "--out", str(tmp_path / "out"))
+    result = run("compare", "--data", str(path), *roles, code=2)
+    assert "t.csv.gz is incomplete or damaged: Error -3" in sentence(result)
 
 
 def test_a_full_disk_loses_nothing_already_written(tmp_path, monkeypatch):

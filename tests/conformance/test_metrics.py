@@ -26,13 +26,25 @@ def test_a_client_metric_that_declares_too_little_is_found_out(metric: Metric):
     one, nor the other way round.
     """
     wrong = WORST_CLIENT if metric.rests_on == CLIENTS else CLIENTS
-    # the mean of a tenth is like no single client
-    if metric.rests_on in (CLIENTS, "worst client", "best client"):
-        with pytest.raises(
-            ValueError,
-            match=rf"^Metric '{metric.name}' declares rests_on='{wrong}' .* Declare rests_on=",
-        ):
-            check_declaration(dataclasses.replace(metric, rests_on=wrong))
+    with pytest.raises(
+        ValueError,
+        match=rf"^Metric '{metric.name}' declares rests_on='{wrong}' .* Declare rests_on=",
+    ):
+        check_declaration(dataclasses.replace(metric, rests_on=wrong))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, n: 100 * (a < 0.5).mean(),  # no client decides it alone
+        lambda a, n: 100 * (a < a.mean()).mean(),
+        lambda a, n: 100 * np.maximum(0.5 - a, 0).mean(),  # half of the clients
+        lambda a, n: 100 * np.sort(a)[3:-3].mean(),
+        lambda a, n: np.float32(100 * a.astype(np.float32).std()),
+    ],
+)
+def test_a_metric_of_all_clients_is_taken(function):
+    check_declaration(wanted(function))
 
 
 @pytest.mark.parametrize(
@@ -96,8 +108,21 @@ def wanted(function, rests_on: str = "clients", name: str = "mine", better: int 
         ),
         (
             lambda: wanted(lambda a, n: 100 * np.median(a)),
-            "single client. .* Declare rests_on='some clients'",
+            "only 1 of 31 clients decided its value. .* Declare rests_on='some clients'",
         ),
+        (
+            lambda: wanted(lambda a, n: 100 * (a.max() - a.min())),
+            "only 2 of 31 clients decided",
+        ),
+        (
+            lambda: wanted(lambda a, n: 100 * np.sort(a)[: len(a) // 10].mean()),
+            "only 3 of 31 clients decided",
+        ),
+        (
+            lambda: wanted(lambda a, n: 100 * np.subtract(*np.quantile(a, [0.75, 0.25]))),
+            "only [2-4] of 31 clients decided",
+        ),
+        (lambda: wanted(lambda a, n: 100 * a[np.argmax(n)]), "only 1 of 31 clients decided"),
         (
             lambda: wanted(lambda a, n: 100 * np.sort(a)[1], "worst client"),
             "depends on other clients. .* Declare rests_on='some clients'",

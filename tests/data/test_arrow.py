@@ -127,6 +127,25 @@ def test_names_of_folders_are_a_column(tmp_path: Path):
     assert rows.tolist() == [counts[name] for name in federation.names]
 
 
+@pytest.mark.parametrize(
+    "first, clients, kind",
+    [("007", ("007", "12", "7"), "string"), ("8", ("7", "8", "12"), "int32")],
+)
+def test_folders_whose_names_are_the_same_number_are_two_clients(
+    tmp_path: Path, first: str, clients: tuple[str, ...], kind: str
+):
+    folder = tmp_path / "site=1"  # not part of the table
+    for site, year in ((first, 2023), ("7", 2024), ("12", 2024)):
+        (folder / f"site={site}" / f"year={year}").mkdir(parents=True)
+        table = pa.table({"ill": [0, 1] * 5, "age": range(10)})
+        pq.write_table(table, folder / f"site={site}" / f"year={year}" / "rows.parquet")
+    types = {field.name: str(field.type) for field in arrow.parquet_table(folder).source.schema}
+    assert (types["site"], types["year"]) == (kind, "int32")
+    federation = Federation.from_frame(folder, client="site", label="ill")
+    assert sorted(federation.names) == sorted(clients)
+    assert federation.x.shape == (30, 2)
+
+
 def test_the_name_of_a_folder_is_not_that_of_a_shorter_column(tmp_path: Path):
     """`site=south` is no column `e`; Arrow would fill it with missing values."""
     for site, columns in {"north": {"y": [0, 1], "e": [1.0, 2.0]}, "south": {"y": [0, 1]}}.items():

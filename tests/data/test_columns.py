@@ -37,6 +37,7 @@ def why(values: Any, name: str = "c") -> str:
 
 
 DAY = ("%Y-%m-%d", "%d/%m/%Y", "%m/%d/%y", "%d.%m.%Y", "%d %b %Y", "%B %d, %Y", "%Y/%m/%d")
+DAY += ("%d.%m.%y", "%Y%m%d", "%d%b%Y", "%d%b%y")
 FORMS = (*DAY, "%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
 
 
@@ -51,6 +52,14 @@ def test_dates_as_text_are_refused_in_every_usual_form(form: str):
     assert "'c' holds dates or times as text" in why(text[:1] * 40)  # few different days, too
 
 
+@pytest.mark.parametrize(
+    "form", ["%Y-%m", "%Y/%m", "%m/%Y", "%m-%Y", "%b %Y", "%B %Y", "%Y %b", "%Y-%b", "%b-%y"]
+)
+def test_months_as_text_are_refused(form: str):
+    text = [datetime.date(2019 + i // 12, 1 + i % 12, 1).strftime(form) for i in range(40)]
+    assert "'c' holds dates or times as text" in why([*text, None, "unknown"])
+
+
 def test_a_split_that_was_not_named_is_refused():
     """It became three 0/1 features in silence, and the rows were split at random."""
     words = "'c' divides the rows into test, train (compare and tune take it as --split)"
@@ -62,7 +71,11 @@ def test_a_split_that_was_not_named_is_refused():
 
 @pytest.mark.parametrize(
     "value",
-    ["12-34-56", "2024-13-45", "120/80", "1.2.3", "2024", "A-1-2024", "may", "3:1", "10-20 years"],
+    [
+        *("12-34-56", "2024-13-45", "120/80", "1.2.3", "2024", "A-1-2024", "may", "3:1"),
+        *("10-20 years", "2024-13", "2023/24", "20241301", "20240132", "12345678", "1.2.24"),
+        *("13.14.24", "Mark 12", "10mares24", "2000.10"),
+    ],
 )
 def test_other_text_is_no_date(value: str):
     assert why([value] * 40) == ""

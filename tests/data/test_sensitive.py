@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from evenly.data.encoding import TableColumn
@@ -68,6 +69,23 @@ def test_different_numbers_are_groups_and_labels_up_to_a_limit():
     edges = f"{MOST_LABEL_NUMBERS / 3:g}, {2 * MOST_LABEL_NUMBERS / 3:g}"
     with pytest.raises(ValueError, match=rf"from 0 to {MOST_LABEL_NUMBERS}, .*inf, {edges}, inf"):
         refuse_quantity(column(range(MOST_LABEL_NUMBERS + 1)))
+
+
+def test_a_word_among_numbers_makes_no_classes_and_no_groups_of_them():
+    """Sixty-one ages and "unknown" were classes in silence, because pandas reads them as text."""
+    ages = [*map(str, range(18, 79)), "unknown"]
+    with pytest.raises(ValueError, match=r"61 different numbers from 18 to 78, .*with 'unknown'\."):
+        refuse_quantity(column(ages * 3))
+    with pytest.raises(ValueError, match="at most 50 different numbers to make groups, got 61"):
+        refuse_measurement(column(ages))
+    with pytest.raises(ValueError, match=r"from 0\.5 to 29\.5, .*inf, 10\.1"):
+        refuse_quantity(column([f"{i},5" for i in range(30)]))
+    refuse_quantity(column([*ages[:MOST_LABEL_NUMBERS], "unknown"]))
+    refuse_quantity(column([*map(str, range(30)), *"abcd"]))  # codes of letters and digits
+    classes = pd.Series(list(map(str, range(30))), dtype="category")
+    refuse_quantity(TableColumn.of("Column 'c'", classes))
+    with pytest.raises(ValueError, match="seems to be a quantity"):  # Arrow's text is categories
+        refuse_quantity(TableColumn.of("Column 'c'", pd.Series(ages, dtype="category")))
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from flwr.app import (
 from hypothesis import strategies as st
 
 from evenly.auditing import Audit
+from evenly.data.sensitive import Attribute, attributes_from
 from evenly.experiment.deployment import Exclusion
 from evenly.flower import audit, strategy, wire
 from evenly.metrics.score_cells import counts_of_cells
@@ -112,6 +113,7 @@ class Outcome(NamedTuple):
     left_out: list[Exclusion]
     tables: np.ndarray  # [splits, clients, ...] of the evaluation
     names: tuple[str, ...]
+    attributes: tuple[Attribute, ...]
 
 
 def grid_with_a_liar(kind: str, spoil: Spoil) -> OneProcess:
@@ -142,7 +144,8 @@ def outcome(method: str, kind: str, spoil: Spoil, *, introduce: bool = True) -> 
     result = made.start(grid_with_a_liar(TWO_PHASES.get(kind, kind), spoil), first, num_rounds=1)
     recorder = made.history.recorder
     model = {name: array.numpy() for name, array in result.arrays.items()}
-    return Outcome(model, recorder.left_out, recorder.trace().tables[-1], recorder.about.names)
+    about, tables = recorder.about, recorder.trace().tables[-1]
+    return Outcome(model, recorder.left_out, tables, about.names, attributes_from(about.attributes))
 
 
 def crash(parts: Parts) -> Message:
@@ -188,6 +191,14 @@ words: st.SearchStrategy[Any] = (
     )
 )
 codes = st.integers(0, 12) | st.sampled_from([-1, 900, 10**6])
+ABOUT = [
+    *("name", "labels", "groups", "unprivileged", "favourable", "assumed"),
+    *(
+        f"{key}{name}"
+        for key in (wire.ATTRIBUTE, wire.SIDE)
+        for name in ("sex", "", "\x1b[2J" * 99)
+    ),
+]
 errors = st.builds(
     Error,
     codes,
@@ -273,11 +284,7 @@ def spoilt(draw: st.DrawFn, keys: tuple[str, ...]) -> Spoil:
         st.just({})
         | st.dictionaries(st.sampled_from(["w", "b", "steps", "0/w", "more"]), arrays, max_size=2)
     )
-    about = st.dictionaries(
-        st.sampled_from(["name", "labels", "groups", "unprivileged", "favourable"]),
-        words,
-        max_size=2,
-    )
+    about = st.dictionaries(st.sampled_from(ABOUT), words, max_size=3)
     told = draw(about if "cells" in keys else st.just({}))
     renamed = draw(st.sampled_from(["", "", "", "", "", "metrics", "arrays", "about"]))
 

@@ -78,6 +78,15 @@ WRONG = {
         "sent '2' as 'unprivileged', which must be from 0 to 1",
     ),
     "another label is favourable": (said(3, favourable=0), "says 0 of the favourable label"),
+    "no value of an attribute": (
+        said(3, **{"attribute sex": []}),
+        "sent no value of the groups as 'attribute sex'",
+    ),
+    "an attribute without a name": (said(3, **{"attribute \n": ["f", "m"]}), "without a name"),
+    "two attributes of one name": (
+        said(3, **{"attribute sex": ["f", "m"], "attribute sex ": ["f", "m"]}),
+        "two of one name",
+    ),
     "no number of a client": (said(3, {wire.CLIENT: float("nan")}), "sent nan as 'client'"),
 }
 

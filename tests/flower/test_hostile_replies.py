@@ -113,7 +113,10 @@ def test_replies_to_evaluate(spoil):
 @settings(max_examples=280)
 @given(spoilt(("num-examples", "cells", "client", "client-group")))
 def test_replies_to_the_census(spoil):
-    require_the_others(outcome("fedfb", wire.CENSUS, spoil), "fedfb", wire.CENSUS, "census")
+    found = outcome("fedfb", wire.CENSUS, spoil)
+    require_the_others(found, "fedfb", wire.CENSUS, "census")
+    # nobody else says anything of attributes, so the liar's are believed if they can be used
+    assert all(one.name and len(one.of_group) == 2 for one in found.attributes)
 
 
 @settings(max_examples=100)

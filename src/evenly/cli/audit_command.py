@@ -62,9 +62,9 @@ class AuditOptions(NamedTuple):
 
     def arguments(self) -> dict[str, Any]:
         """Return the options as arguments of `audit`."""
-        sensitive = [
-            column.strip() for column in (self.sensitive or "").split(",") if column.strip()
-        ]
+        from evenly.datasets.load import column_names
+
+        sensitive = column_names(self.sensitive)
         return {
             **self._asdict(),
             "sensitive": sensitive,

@@ -310,22 +310,50 @@ def parquet_table(path: Path) -> ColumnTable:
         " read other files first, for example with pandas.read_csv.",
     )
     import pyarrow as pa
-    import pyarrow.dataset as ds
 
     try:
-        base = str(path if path.is_dir() else path.parent)
-        source: Any = ds.dataset(
-            [str(file) for file in files],
-            format="parquet",
-            partitioning=ds.HivePartitioning.discover() if path.is_dir() else None,
-            partition_base_dir=base,
-        )
+        source = _dataset(files, path)
+        if path.is_dir():
+            source = _dataset(files, path, _folder_columns(source.partitioning.schema, files, path))
         for fragment in source.get_fragments():
             _refuse_other_columns(fragment, source.schema)
         return ColumnTable(source, source.count_rows(), on_disk=True)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path.name} could not be read as Parquet: {reason}") from None
+
+
+def _dataset(files: Sequence[Path], path: Path, partitioning: Any = None) -> Any:
+    import pyarrow.dataset as ds
+
+    return ds.dataset(
+        [str(file) for file in files],
+        format="parquet",
+        partitioning=(partitioning or ds.HivePartitioning.discover()) if path.is_dir() else None,
+        partition_base_dir=str(path if path.is_dir() else path.parent),
+    )
+
+
+def _folder_columns(schema: Any, files: Sequence[Path], folder: Path) -> Any:
+    """The columns that names of folders are: text where one of their numbers is written like 007,
+    because `site=007` and `site=7` are two clients.
+    """
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    text = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in schema.names]))
+    paths = {str(file.parent.relative_to(folder) / "file") for file in files}
+    parts = [ds.get_partition_keys(text.parse(path)) for path in paths]
+
+    def kind_of(field: Any) -> Any:
+        words = {part[field.name] for part in parts if part.get(field.name) is not None}
+        plain = pa.types.is_integer(field.type) and all(str(int(word)) == word for word in words)
+        return field.type if plain else pa.string()
+
+    keys = {key for part in parts for key in part}
+    return ds.HivePartitioning(
+        pa.schema([(field.name, kind_of(field)) for field in schema if field.name in keys])
+    )
 
 
 def _refuse_other_columns(fragment: Any, schema: Any) -> None:

@@ -42,19 +42,27 @@ MOSTLY = 0.9
 LOOKED_AT = 1000  # different values of a column that are tried as dates
 SHOWN = 12  # names in a line
 
-MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+SHORT = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+MONTH = rf"{SHORT}[a-z]*"
+YEAR = r"(19|20)\d\d"
+IN_YEAR = r"(0[1-9]|1[0-2])"  # the number of a month
 CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s?(z|[ap]m|utc|[+-]\d{2}:?\d{2}))*"
 FORMS = (
-    r"(19|20)\d\d(?P<s>[-/.])(?P<a>\d{1,2})(?P=s)(?P<b>\d{1,2})",  # 2024-01-31
+    rf"{YEAR}(?P<s>[-/.])(?P<a>\d{{1,2}})(?P=s)(?P<b>\d{{1,2}})",  # 2024-01-31
     r"(?P<a>\d{1,2})(?P<s>[-/])(?P<b>\d{1,2})(?P=s)(\d{4}|\d\d)",  # 31/01/2024, 1/31/24
-    r"(?P<a>\d{1,2})\.(?P<b>\d{1,2})\.(19|20)\d\d",  # 31.1.2024
+    rf"(?P<a>\d{{1,2}})\.(?P<b>\d{{1,2}})\.{YEAR}",  # 31.1.2024
+    r"(?P<a>\d\d)\.(?P<b>\d\d)\.\d\d",  # 31.01.24; 1.2.24 may be a version
     # 31 Jan 2024, January 31, 2024
     rf"([a-z]{{3,9}},?\s)?(\d{{1,2}}[\s-]{MONTH}[,\s-]\s?\d{{2,4}}|{MONTH}\s\d{{1,2}},?\s\d{{4}})",
+    rf"\d{{1,2}}{SHORT}({YEAR}|\d\d)",  # 31JAN2024
+    rf"{YEAR}{IN_YEAR}(0[1-9]|[12]\d|3[01])",  # 20240131
+    rf"{YEAR}[-/]{IN_YEAR}|{IN_YEAR}[-/]{YEAR}",  # 2024-01, 01/2024
+    rf"{MONTH}[\s-]{YEAR}|{YEAR}[\s-]{MONTH}|{SHORT}-\d\d",  # Jan 2024, 2024-Jan, Jan-24
 )
 DATES = [re.compile(rf"{form}([t\s]\s?{CLOCK})?", re.IGNORECASE) for form in FORMS] + [
     re.compile(CLOCK, re.IGNORECASE)
 ]
-NUMBER = re.compile(r"[+-]?\d*\.?\d+(e[+-]?\d+)?", re.IGNORECASE)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 ID_WORDS = {
     "id",
     "ids",
@@ -159,7 +167,7 @@ def _unfit(name: Any, column: TableColumn) -> str:
         parts = ", ".join(sorted(words))
         return f"divides the rows into {parts} (compare and tune take it as --split)"
     count = f"({len(words):,} different values in {filled:,} rows)"
-    if len(words) > max(FEW_CATEGORIES, filled / 2) and _are_numbers(words):
+    if len(words) > max(FEW_CATEGORIES, filled / 2) and numbers_among(words):
         return (
             f"holds numbers that are written as text {count}; write them as plain numbers such as"
             " 1.5 to use them"
@@ -208,12 +216,18 @@ def _is_date(word: str) -> bool:
     return date is not None and 1 <= low <= 12 and high <= 31
 
 
-def _are_numbers(words: Iterable[Any]) -> bool:
-    """Whether nearly all of these words are numbers, perhaps with a decimal comma or with another
-    word among them.
+def numbers_among(words: Iterable[Any]) -> dict[Any, float]:
+    """The words that are numbers, perhaps with a decimal comma, if nearly all of these are; else
+    none.
+
+    >>> numbers_among(["18", "1,5", *map(str, range(20, 28)), "unknown"])["1,5"]
+    1.5
+    >>> numbers_among(["18", "unknown"])
+    {}
     """
-    every = [str(word).replace(",", ".").strip() for word in words]
-    return sum(NUMBER.fullmatch(word) is not None for word in every) >= MOSTLY * len(every)
+    every = {word: str(word).replace(",", ".").strip() for word in words}
+    found = {word: float(text) for word, text in every.items() if NUMBER.fullmatch(text)}
+    return found if len(found) >= MOSTLY * len(every) else {}
 
 
 def is_id_name(name: str) -> bool:
@@ -292,7 +306,7 @@ def many_categories(encoder: Encoder) -> list[str]:
         if isinstance(column, Categorical) and len(column.categories) > MANY_CATEGORIES:
             numbers = (
                 " Nearly all of them are numbers: is a missing value marked by a word?"
-                if _are_numbers(column.categories)
+                if numbers_among(column.categories)
                 else ""
             )
             sentences.append(

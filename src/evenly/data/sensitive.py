@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.data.columns import numbers_among
 from evenly.data.encoding import TableColumn, are_numbers
 from evenly.notation import unknown
 from evenly.records import require
@@ -213,7 +214,7 @@ def refuse_measurement(column: TableColumn) -> None:
     group.
     """
     names = column.classes()[0]
-    count = len(names) if column.holds_numbers() or are_numbers(names) else 0
+    count = len(names) if column.holds_numbers() else len(numbers_among(names))
     require(
         count <= MOST_NUMBERS,
         f"{column.what} must have at most {MOST_NUMBERS} different numbers to make groups, got"
@@ -224,20 +225,35 @@ def refuse_measurement(column: TableColumn) -> None:
 
 def refuse_quantity(column: TableColumn) -> None:
     """Raise if a label looks like a quantity, such as an income: every value would be a class."""
-    if not column.holds_numbers():
-        return
-    raw = column.numbers()
-    values = np.unique(raw[~np.isnan(raw)])
+    raw, words = _numbers_of(column)
+    filled = raw[~np.isnan(raw)]
+    values = np.unique(filled)
     if len(values) > MOST_LABEL_NUMBERS:
-        third, two = (f"{edge:g}" for edge in np.quantile(raw[~np.isnan(raw)], [1 / 3, 2 / 3]))
+        third, two = (f"{edge:g}" for edge in np.quantile(filled, [1 / 3, 2 / 3]))
+        first = f" Before that, drop the rows with {', '.join(map(repr, words))}." if words else ""
         raise ValueError(
             f"{column.what} must hold classes, but it holds {len(values):,} different numbers from"
             f" {values[0]:g} to {values[-1]:g}, so it seems to be a quantity. Make at most"
             f" {MOST_LABEL_NUMBERS} classes of it first and name their column as the label, for"
             f" example pandas.cut(column, [-inf, {third}, {two}, inf], labels=['low', 'middle',"
-            " 'high']). If the numbers are codes of classes, write them as words such as"
+            f" 'high']).{first} If the numbers are codes of classes, write them as words such as"
             " 'class 7'."
         )
+
+
+def _numbers_of(column: TableColumn) -> tuple[np.ndarray, list[str]]:
+    """The number in each row, NaN where there is none, and the first words among them. A column of
+    text holds numbers if nearly all of its different words are numbers. Categories that are all
+    numbers are the names of classes.
+    """
+    if column.holds_numbers():
+        return column.numbers(), []
+    names, codes = column.classes()
+    numbers = numbers_among(names)
+    if str(column.values.dtype) == "category" and len(numbers) == len(names):
+        numbers = {}
+    raw = np.array([numbers.get(name, np.nan) for name in names])
+    return raw[codes], [name for name in names if name not in numbers][:3]
 
 
 def favourable_label(value: Any, labels: tuple[str, ...], *, needed: bool = False) -> int:

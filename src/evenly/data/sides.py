@@ -1,6 +1,7 @@
 """The two sides that group fairness compares: people in unprivileged groups, and everyone else."""
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,23 +36,33 @@ def sides(census: Census, method: str) -> np.ndarray:
     return sides
 
 
+class Unprivileged(NamedTuple):
+    """The unprivileged groups in words."""
+
+    compared: str  # those that metrics compare with everyone else
+    others: tuple[str, ...] = ()  # unprivileged values of the other sensitive columns
+
+
+def unprivileged_of(federation: Federation) -> Unprivileged:
+    """The value that determines the unprivileged groups, and those of the other columns. If no
+    value determines them, they are named up to two and counted beyond.
+    """
+    groups = set(federation.unprivileged)
+    decider = next((a for a in federation.attributes if a.unprivileged_groups == groups), None)
+    if decider is None:
+        names = [federation.groups[g] for g in federation.unprivileged]
+        between = "; " if any("," in name for name in names) else ", "
+        return Unprivileged(between.join(names) if len(names) < 3 else f"{len(names)} groups")
+    words = {a.name: f"{a.name}={a.values[a.unprivileged]}" for a in federation.attributes}
+    return Unprivileged(words.pop(decider.name), tuple(words.values()))
+
+
 def unprivileged_words(federation: Federation) -> str:
     """The unprivileged value of every sensitive column; the column that determines the unprivileged
     groups comes first.
     """
-    columns = {a.name: a.unprivileged_groups for a in federation.attributes}
-    decider = next(
-        (a for a in federation.attributes if columns[a.name] == set(federation.unprivileged)), None
-    )
-    if decider is None:
-        names = [federation.groups[g] for g in federation.unprivileged]
-        between = "; " if any("," in name for name in names) else ", "
-        return between.join(names) if len(names) < 3 else f"{len(names)} groups"
-    others = [
-        f"{a.name}={a.values[a.unprivileged]}" for a in federation.attributes if a is not decider
-    ]
-    first = f"{decider.name}={decider.values[decider.unprivileged]}"
-    return f"{first} (compared here), {', '.join(others)}" if others else first
+    compared, others = unprivileged_of(federation)
+    return f"{compared} (compared here), {', '.join(others)}" if others else compared
 
 
 def side_facts(federation: Federation, assumed: Collection[str] = ()) -> list[Fact]:

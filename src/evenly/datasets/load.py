@@ -6,6 +6,7 @@ import csv
 import hashlib
 import inspect
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -415,6 +416,10 @@ def read_table(path: Path, text: Sequence[str] = (), only: Sequence[str] | None 
     except UnicodeDecodeError:
         raise ValueError(
             f"{path.name} must be UTF-8 text, but some bytes are not. Save it as UTF-8."
+        ) from None
+    except (EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{path.name} is incomplete or damaged: {error}. Copy or download it again."
         ) from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, OSError) as error:
         raise ValueError(f"{path.name} could not be read as a table: {error}") from None

@@ -24,6 +24,7 @@ from evenly.experiment.plan import MOST_ROUNDS
 from evenly.flower.clients.policy import LEAST_CELL, policy_text
 from evenly.flower.clients.rows import ClientData, Decisions, client_of, rows, rows_apart
 from evenly.notation import parse, show, unknown
+from evenly.plugins import load_installed
 from evenly.records import require
 from evenly.validation import shortened
 from evenly.writing import write_whole
@@ -378,6 +379,7 @@ def _write(
         rounds <= MOST_ROUNDS,
         f"rounds must be at most {MOST_ROUNDS:,}, got {shortened(rounds)}.",
     )
+    load_installed()
     algorithm(method)  # raises before anything is written
     empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     require(

@@ -512,11 +512,16 @@ def _attributes(about: Mapping[str, Any], groups: int) -> tuple[Attribute, ...]:
     for key in about:
         if key.startswith(wire.ATTRIBUTE):
             values, name = _words(about, key, groups), key.removeprefix(wire.ATTRIBUTE)
+            if not values:
+                raise ReplyError(f"sent no value of the groups as {printable(key)!r}", SIZES)
             known = tuple(dict.fromkeys(values))  # groups are in the order of values
             of_group = tuple(known.index(value) for value in values)
             side = printable(str(about.get(wire.SIDE + name, "")), LONGEST_NAME)
             unprivileged = known.index(side) if side in known else -1
             found.append(Attribute(printable(name, LONGEST_NAME), known, of_group, unprivileged))
+    names = [one.name for one in found]
+    if "" in names or len(set(names)) < len(names):
+        raise ReplyError("sent sensitive attributes without a name, or two of one name", SIZES)
     return tuple(found)
 
 

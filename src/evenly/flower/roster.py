@@ -24,6 +24,7 @@ from evenly.parts.client_groups import drawn_groups, rank_clustering
 from evenly.parts.optimisers import AveragingServer, OptimisedServer
 from evenly.parts.sampling import SAMPLINGS, Fraction, Full, Uniform
 from evenly.parts.work import PREPARES, LocalTraining
+from evenly.plugins import load_installed
 from evenly.privacy.row_account import is_calibrated, privacy_part, without_privacy
 from evenly.randomness import Draws
 from evenly.records import replace, require
@@ -204,6 +205,7 @@ def algorithm_of(given: Algorithm | Rule | str, *, uniform: bool = False) -> Alg
 
     With `uniform`, clients are sampled uniformly; their number is set later.
     """
+    load_installed()
     select: Select = Uniform(clients=EVERYBODY) if uniform else Full()
     if isinstance(given, str):
         return _from_notation(parse(given), given, select, uniform)

@@ -30,7 +30,8 @@ from evenly.randomness import generator
 from evenly.validation import shortened
 
 Array = np.ndarray
-TRIALS, CLIENTS_TRIED = 8, 31  # an odd number of clients: the median is then one client's accuracy
+TRIALS, CLIENTS_TRIED = 8, 31
+FEW = CLIENTS_TRIED // 3  # clients that are too few to decide a metric of all clients
 
 
 def check_declaration(metric: Metric) -> None:
@@ -41,7 +42,7 @@ def check_declaration(metric: Metric) -> None:
     >>> check_declaration(metric)
     Traceback (most recent call last):
     ValueError: Metric 'median' declares rests_on='clients' (the accuracies of all clients), but \
-its value is the accuracy of a single client. It would not be hidden where it must be. Declare \
+only 1 of 31 clients decided its value. It would not be hidden where it must be. Declare \
 rests_on='some clients'.
     """
     if metric.rests_on in OF_PEOPLE:
@@ -87,13 +88,12 @@ def _check_clients(metric: Metric) -> None:
     rows = draw.integers(20, 90, shares.shape)
     values = [_number(metric, _compute(metric, a, n)) for a, n in zip(shares, rows, strict=True)]
     if metric.rests_on == CLIENTS:
-        alone = all(
-            np.isclose(np.concatenate([a, 100 * a]), value).any()
-            for a, value in zip(shares, values, strict=True)
-        )
-        if alone:
+        deciding = [_deciding(metric, a, n) for a, n in zip(shares, rows, strict=True)]
+        if all(0 < number <= FEW for number in deciding):
             raise _wrong_declaration(
-                metric, "its value is the accuracy of a single client", SOME_CLIENTS
+                metric,
+                f"only {max(deciding)} of {CLIENTS_TRIED} clients decided its value",
+                SOME_CLIENTS,
             )
     elif metric.rests_on != SOME_CLIENTS:
         number = tenth(CLIENTS_TRIED) if metric.rests_on in (WORST_TENTH, BEST_TENTH) else 1
@@ -110,6 +110,16 @@ def _check_clients(metric: Metric) -> None:
         ]
         if not np.allclose(values, changed, equal_nan=True):
             raise _wrong_declaration(metric, "its value depends on other clients", SOME_CLIENTS)
+
+
+def _deciding(metric: Metric, shares: Array, rows: Array) -> int:
+    """How many clients change the value when their accuracy changes a little, in the same order.
+    None do where it counts clients, for example those below one half.
+    """
+    before = _number(metric, _compute(metric, shares, rows))
+    little = np.diag(np.diff(shares, append=1) / 1000)
+    values = [_number(metric, _compute(metric, shares + step, rows)) for step in little]
+    return int((~np.isclose(values, before, rtol=1e-12, atol=0, equal_nan=True)).sum())
 
 
 def _compute(metric: Metric, *arguments: Any) -> Any:

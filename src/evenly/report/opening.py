@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenly.data.sides import Unprivileged, unprivileged_of
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.promises import shared_splits
@@ -223,11 +224,15 @@ def value_text(values: Values, label: str, metric: str) -> str:
 # What happens to groups, in plain words, and no more than the numbers allow.
 
 METRIC = "eod_abs"
-WHAT = "|EOD|, the gap between the true positive rates of the unprivileged and of the privileged,"
+WHAT = (
+    "|EOD|, the gap between the true positive rates of the unprivileged ({}) and of everyone else,"
+)
 MOST_NAMED = 3
 
 
-def summarise_groups(values: Values, focus: Focus, split: str) -> Summary:
+def summarise_groups(
+    values: Values, focus: Focus, split: str, unprivileged: Unprivileged
+) -> Summary:
     """Compare |EOD| of the leading method, and of the method with the least, with the baseline;
     empty without groups.
 
@@ -236,13 +241,14 @@ def summarise_groups(values: Values, focus: Focus, split: str) -> Summary:
     if not focus.least_eod:
         return Summary("", "")
     baseline, lead, alike = focus.baseline, focus.lead, focus.least_eod
+    what, caution = WHAT.format(unprivileged.compared), _group_rows(split, unprivileged)
     if not np.isfinite(over_seeds(values, baseline, METRIC).mean):
         return Summary(
-            f"For the groups, {alike} has the least {WHAT} {value_text(values, alike, METRIC)}.",
-            _group_rows(split),
+            f"For the groups, {alike} has the least {what} {value_text(values, alike, METRIC)}.",
+            caution,
         )
     sentences = [
-        f"For the groups, {WHAT} is {value_text(values, baseline, METRIC)} under {baseline}."
+        f"For the groups, {what} is {value_text(values, baseline, METRIC)} under {baseline}."
     ]
     if lead not in (baseline, alike):
         sentences.append(f"{_sentence(values, baseline, lead)}.")
@@ -255,7 +261,7 @@ def summarise_groups(values: Values, focus: Focus, split: str) -> Summary:
         sentences.append("No other method has a smaller |EOD|.")
     return Summary(
         joined(*sentences),
-        joined(_group_rows(split), _chosen_groups(values, focus), _seeds(values, focus)),
+        joined(caution, _chosen_groups(values, focus), _seeds(values, focus)),
     )
 
 
@@ -267,13 +273,18 @@ def _rank(values: Values) -> str:
     return ", the least of all methods" if len(values) > 2 else ""
 
 
-def _group_rows(split: str) -> str:
+def _group_rows(split: str, unprivileged: Unprivileged) -> str:
     rows = (
         "the central test set"
         if split == CENTRAL
         else f"the {SPLIT_WORDS[split]} rows of all clients together"
     )
-    return f"Groups are compared on {rows}."
+    others = (
+        f"Unprivileged in the other columns: {', '.join(unprivileged.others)}."
+        if unprivileged.others
+        else ""
+    )
+    return joined(f"Groups are compared on {rows}.", others)
 
 
 def _chosen_groups(values: Values, focus: Focus) -> str:
@@ -340,7 +351,10 @@ def opening(comparison: Comparison, values: Values, focus: Focus) -> Html:
     """
     whom = whom_of(comparison, values, focus)
     groups = summarise_groups(
-        with_groups(comparison, values, focus.least), focus, group_split(comparison)
+        with_groups(comparison, values, focus.least),
+        focus,
+        group_split(comparison),
+        unprivileged_of(comparison.federation),
     )
     metrics = defined_metrics(
         {focus.baseline: values[focus.baseline]}, (headline(values), "worst10", "variance")

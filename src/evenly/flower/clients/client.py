@@ -27,6 +27,7 @@ from evenly.flower.clients.rows import (
     client_from,
 )
 from evenly.parts.row_privacy import NoisedReweigh
+from evenly.plugins import load_installed
 from evenly.records import require
 from evenly.simulate.choosing import BEFORE_TRAINING
 from evenly.types import Algorithm, Tree
@@ -80,6 +81,7 @@ def read_config(config: Mapping[str, Any]) -> RoundConfig:
 
 @lru_cache(maxsize=64)
 def _algorithm(notation: str) -> Algorithm:
+    load_installed()
     return algorithm(notation)
 
 
