@@ -85,6 +85,15 @@ def test_calibrated_noise_never_exceeds_its_epsilon_and_comes_close(epsilon):
     assert 0.998 * epsilon <= spent <= epsilon  # to four digits
 
 
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.6, 0.9, 0.999])
+@pytest.mark.parametrize("noise", [2.0, 20.0])
+def test_a_draw_of_a_fixed_number_never_costs_more_than_taking_part_in_all_rounds(share, noise):
+    drawn = Releases(100, share, REPLACE, slots=round(share * 1000), registered=1000)
+    whole = epsilon_of(noise / 2, Releases(100), DELTA)
+    assert epsilon_of(noise, drawn, DELTA) <= whole
+    assert epsilon_of(noise, drawn._replace(rate=1.0), DELTA) == whole
+
+
 def test_two_phases_of_a_round_are_one_release():
     one, other = 3.0, 1 / math.sqrt(1 - 1 / 9)
     assert joint([one, other]) == pytest.approx(1.0)

@@ -91,7 +91,7 @@ class ReleaseCount:
             f"{str(folder)!r} promised privacy among {known['clients']} clients, and {clients} are"
             " registered now. Start with the same clients, or choose another folder.",
         )
-        claim = sampling_claim(algorithm.select, clients)
+        claim = sampling_claim(algorithm, clients)
         settled = known["promise"]["relation"], known["promise"]["expected_clients"]
         require(
             settled == (claim.releases.relation, claim.expected),
