@@ -13,7 +13,7 @@ from evenly.algorithms import algorithm
 from evenly.cli.result_commands import Format, _latex, _rows
 from evenly.datasets import DATASETS
 from evenly.experiment import tuning
-from evenly.experiment.execute import _with_promises, execute
+from evenly.experiment.execute import execute, with_promises
 from evenly.experiment.plan import Plan
 from evenly.experiment.promises import (
     BINS,
@@ -125,13 +125,13 @@ def test_a_plan_that_was_written_by_hand_is_calibrated_before_it_trains(method, 
     plan = Plan(name="by hand", data={"name": "synthetic-census", "rows": 400, "clients": 6},
                 methods=(method,), rounds=1, seeds=(0,))  # fmt: skip
     assert not plan.privacy
-    promised = _with_promises(plan).privacy
+    promised = with_promises(plan).privacy
     (known,) = promised.values()
     assert known["noise_multiplier"] == 20
     assert withholds(promised) is not figures
     assert ("train" in shared_splits(promised)) is not figures
     plain = dataclasses.replace(plan, methods=(PLAIN,))
-    assert _with_promises(plain) is plain
+    assert with_promises(plain) is plain
 
 
 def test_private_rows_are_promised_first_and_their_noise_is_in_the_plan(tmp_path):

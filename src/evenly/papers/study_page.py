@@ -136,9 +136,9 @@ def _unit(metric: str) -> float:
 # The page.
 
 CONTENTS = {
-    "promise": "Promise", "findings": "Findings", "top": "Best by FAS", "trend": "Partitions", "debias": "Reweighing",
-    "parity": "Parity sampling", "paper": "The paper", "methods": "All methods",
-    "settings": "Settings",
+    "promise": "Promise", "findings": "Findings", "top": "Best by FAS", "trend": "Partitions",
+    "debias": "Reweighing", "parity": "Parity sampling", "paper": "The paper",
+    "methods": "All methods", "settings": "Settings",
 }  # fmt: skip
 TOP = 5
 PROTOCOLS = (
@@ -193,7 +193,7 @@ def render_study(studies: Sequence[Study], title: str, notes: str = "") -> str:
 
 
 def _promises(views: Sequence[StudyView]) -> Html:
-    """What private methods promise: the same on all partitions, unless it depends on the clients."""
+    """What private methods promise, which may depend on the number of clients of a partition."""
     first = views[0]
     found = promise_section(first.comparison)
     if all(view.comparison.privacy == first.comparison.privacy for view in views):

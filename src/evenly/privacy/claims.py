@@ -106,7 +106,7 @@ def refuse(algorithm: Algorithm, clients: int) -> None:
     """Raise ValueError, with the reason and an alternative, if a method cannot be private for
     clients.
     """
-    why = _why_not(algorithm) or _few(algorithm, clients)
+    why = _why_not(algorithm) or _few(algorithm, clients) or _much(algorithm.privacy.delta, clients)
     if why:
         raise ValueError(f"{algorithm.label}: {why}")
 
@@ -199,6 +199,15 @@ def _few(algorithm: Algorithm, clients: int) -> str:
         f"about {expected:g} of {clients:,} clients take part in a round, but the noise that hides"
         f" one client drowns the mean of fewer than {FEWEST}. Sample more clients, protect rows"
         " with unit=row where clients are organisations, or train all the same with forced=true."
+    )
+
+
+def _much(delta: float | None, clients: int) -> str:
+    if delta is None or delta * clients < 1:
+        return ""
+    return (
+        f"a delta of {delta:g} allows to publish everything about one in {1 / delta:,.0f} clients,"
+        f" and there are {clients:,}. Choose one far below 1 / {clients:,}, or leave it out."
     )
 
 
