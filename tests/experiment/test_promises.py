@@ -54,6 +54,8 @@ def test_shared_files_hold_no_figure_without_noise(folder):
     for section in ("results", "clients", "groups", "data", "rounds"):
         assert f'id="{section}"' not in page
     assert "withheld" in page
+    assert "full, about 6 of 6 clients (rate 1)" in page
+    assert "100 %" in page  # of the budget, because nothing else is released
 
 
 def test_no_export_holds_a_figure_without_noise(folder):
@@ -144,6 +146,8 @@ def test_private_rows_are_promised_first_and_their_noise_is_in_the_plan(tmp_path
     promise = page.split('<section id="promise"')[1].split("</section>")[0]
     assert "epsilon 8 at delta 1e-05" in promise
     assert "protects nobody" in promise
+    assert known["signal_share"] == 0.1
+    assert all(figure in promise for figure in ("Batch rate", "0.02", "10 %"))
     assert 'id="results"' in page  # figures are of test rows, which the promise is not about
     assert 'id="weighing"' not in page  # which shows training losses
     with open(out / "results.csv") as file:

@@ -58,6 +58,16 @@ def test_of_a_fixed_number_the_draw_hides_nobody_where_clients_remember_earlier_
     assert (plain["assumes"], poisson["assumes"]) == (HIDDEN, HIDDEN)
 
 
+@pytest.mark.parametrize(
+    "method, share", [("fedavg(weights=equal)", 1.0), ("fedavg", 0.9), ("q-fedavg", 0.9)]
+)
+def test_facts_name_the_sampling_and_the_share_of_the_updates(method: str, share: float):
+    made = algorithm(f"{method}+poisson(rate=0.05)+{PRIVATE[:-1]}, clip=1)")
+    known = facts([made], CLIENTS, ROUNDS)
+    assert (known["sampling"], known["expected_clients"], known["clients"]) == ("poisson", 50, 1000)
+    assert known["update_share"] == share
+
+
 def test_personal_models_are_memories_that_nobody_sends():
     known = facts([algorithm(f"ditto+uniform(clients=50)+{PRIVATE}")], CLIENTS, ROUNDS)
     assert known["epsilon"] == pytest.approx(130.811, abs=2e-3)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.federation import Census
-from evenly.parts.sampling import Fraction, Full, Parity, Poisson, Uniform, Weighted
+from evenly.parts.sampling import SAMPLINGS, Fraction, Full, Parity, Poisson, Uniform, Weighted
 from evenly.parts.work import PersonalTraining, TrainingAlone
 from evenly.privacy.accounting import (
     ADD_OR_REMOVE,
@@ -340,12 +340,26 @@ def facts(members: Sequence[Algorithm], clients: int, rounds: int) -> dict[str, 
         "noise_multiplier": made.noise_multiplier,
         "relation": made.claim.releases.relation,
         "assumes": made.claim.assumes,
+        "sampling": _sampling_name(members[0].select),
         "expected_clients": made.claim.expected,
+        "clients": clients,
+        "update_share": update_share(members[0]),
         "rounds": rounds,
         "no_claim": made.no_claim,
         "histogram": members[0].privacy.histogram,
         "published": members[0].privacy.publish,
     }
+
+
+def _sampling_name(select: Select) -> str:
+    kinds = {kind: name for name, kind in SAMPLINGS.items()}
+    return kinds.get(type(select), type(select).__name__)
+
+
+def update_share(algorithm: Algorithm) -> float:
+    """The share of a round's budget, measured by 1 / noise², that the sum of the updates gets."""
+    equal = has_equal_weights(algorithm.rule)
+    return 1.0 if equal and not algorithm.privacy.adapts else VECTOR_SHARE
 
 
 def withheld(privacy: Privacy | None) -> bool:
@@ -362,7 +376,10 @@ def uncounted(privacy: Privacy) -> dict[str, Any]:
         "noise_multiplier": privacy.noise_multiplier,
         "relation": ADD_OR_REMOVE,
         "assumes": "",
+        "sampling": "",
         "expected_clients": 0.0,
+        "clients": 0,
+        "update_share": None,
         "rounds": 0,
         "no_claim": "this folder does not say what was released",
         "histogram": None,
@@ -422,6 +439,6 @@ def price(made: Algorithm, clients: int, rounds: int) -> dict[str, Any]:
         (0.969, 'add or remove one')
     """
     known, equal = facts([made], clients, rounds), has_equal_weights(made.rule)
-    share = 1.0 if equal and not made.privacy.adapts else VECTOR_SHARE
-    size = known["noise_multiplier"] * (1.0 if equal else made.privacy.weight) / math.sqrt(share)
+    weight = 1.0 if equal else made.privacy.weight
+    size = known["noise_multiplier"] * weight / math.sqrt(update_share(made))
     return {**known, "noise_of_mean": size / max(known["expected_clients"], 1.0)}
