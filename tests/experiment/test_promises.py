@@ -172,6 +172,25 @@ def test_a_plan_with_private_rows_trains_without_the_accountant(tmp_path, monkey
     assert found.tables.tolist() == expected.tables.tolist()
 
 
+def test_a_plan_with_private_clients_trains_without_the_accountant(monkeypatch):
+    method = "fedavg+poisson(rate=0.9)+dp(epsilon=8, forced=true)"
+    plan = Plan(name="clients", data={"name": "synthetic-census", "rows": 400, "clients": 6},
+                methods=(method,), rounds=2, seeds=(0,))  # fmt: skip
+    made = Plan.from_json(plan.calibrated(6).to_json())
+    expected = execute(made).runs[0].trace
+
+    def missing():
+        raise ModuleNotFoundError
+
+    monkeypatch.setattr(accounting, "_dp_accounting", missing)
+    for cached in (accounting.epsilon_of, accounting.noise_for):
+        cached.cache_clear()
+    with pytest.raises(ModuleNotFoundError):
+        plan.calibrated(6)
+    found = execute(made).runs[0].trace
+    assert found.tables.tolist() == expected.tables.tolist()
+
+
 def test_one_method_of_a_private_comparison_can_be_looked_at(folder):
     _, results = folder
     page = results[PLAIN].report(folder[0] / "one.html").read_text()
