@@ -23,7 +23,7 @@ INTERVAL = 1e-3  # of the discretised loss; a finer one changes epsilon by about
 # Below this noise, with and without sampling, a discretised loss needs gigabytes and minutes; Renyi
 # privacy gives an upper bound instead. A server could else make clients compute for hours.
 SMALLEST_NOISE, SMALLEST_UNSAMPLED = 0.3, 0.1
-DIGITS = 4  # of a calibrated noise multiplier, rounded up
+DIGITS = 5  # of a calibrated noise multiplier, rounded up
 ADD_OR_REMOVE, REPLACE, ZERO_OUT = "add or remove one", "replace one", "zero out one"
 
 
@@ -150,7 +150,7 @@ def _sampled(event: Any, noise: float, releases: Releases) -> Any:
 
 @cache
 def noise_for(epsilon: float, releases: Releases, delta: float) -> float:
-    """The smallest noise multiplier, to four digits, whose epsilon is at most the given one.
+    """The smallest noise multiplier, to five digits, whose epsilon is at most the given one.
 
     Args:
         epsilon: The most that may be spent.
