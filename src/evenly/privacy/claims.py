@@ -68,9 +68,9 @@ def _remembers(algorithm: Algorithm) -> bool:
     return rule.remember is not Rule.remember or keeps
 
 
-def _claim_of_draws(select: Select, clients: int) -> SamplingClaim:
+def _claim_of_draws(select: Any, clients: int) -> SamplingClaim:
     # exact types: a sampling of one's own that extends one of these may draw otherwise
-    kind: Any = type(select)
+    kind = type(select)
     if kind is Poisson and select.rate < 1:
         slots = select.slots(_of(clients))
         return SamplingClaim(

@@ -127,7 +127,7 @@ class Privacy:
             f"clip must be a number above 0 or 'adaptive', got {self.clip!r}.",
         )
         require(
-            not is_number(self.delta) or self.delta <= LARGEST_DELTA,
+            self.delta is None or not is_number(self.delta) or self.delta <= LARGEST_DELTA,
             f"delta must be at most {LARGEST_DELTA:g}, got {self.delta}. Publishing everything"
             " about one client or row in n has an epsilon of 0 and a delta of 1/n: choose delta far"
             " below 1/n, or leave it out for 1e-5.",
