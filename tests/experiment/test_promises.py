@@ -13,7 +13,7 @@ from evenly.algorithms import algorithm
 from evenly.cli.result_commands import Format, _latex, _rows
 from evenly.datasets import DATASETS
 from evenly.experiment import tuning
-from evenly.experiment.execute import _with_promises, execute
+from evenly.experiment.execute import execute, with_promises
 from evenly.experiment.plan import Plan
 from evenly.experiment.promises import (
     BINS,
@@ -54,6 +54,8 @@ def test_shared_files_hold_no_figure_without_noise(folder):
     for section in ("results", "clients", "groups", "data", "rounds"):
         assert f'id="{section}"' not in page
     assert "withheld" in page
+    assert "full, about 6 of 6 clients (rate 1)" in page
+    assert "100 %" in page  # of the budget, because nothing else is released
 
 
 def test_no_export_holds_a_figure_without_noise(folder):
@@ -125,13 +127,13 @@ def test_a_plan_that_was_written_by_hand_is_calibrated_before_it_trains(method, 
     plan = Plan(name="by hand", data={"name": "synthetic-census", "rows": 400, "clients": 6},
                 methods=(method,), rounds=1, seeds=(0,))  # fmt: skip
     assert not plan.privacy
-    promised = _with_promises(plan).privacy
+    promised = with_promises(plan).privacy
     (known,) = promised.values()
     assert known["noise_multiplier"] == 20
     assert withholds(promised) is not figures
     assert ("train" in shared_splits(promised)) is not figures
     plain = dataclasses.replace(plan, methods=(PLAIN,))
-    assert _with_promises(plain) is plain
+    assert with_promises(plain) is plain
 
 
 def test_private_rows_are_promised_first_and_their_noise_is_in_the_plan(tmp_path):
@@ -144,6 +146,8 @@ def test_private_rows_are_promised_first_and_their_noise_is_in_the_plan(tmp_path
     promise = page.split('<section id="promise"')[1].split("</section>")[0]
     assert "epsilon 8 at delta 1e-05" in promise
     assert "protects nobody" in promise
+    assert known["signal_share"] == 0.1
+    assert all(figure in promise for figure in ("Batch rate", "0.02", "10 %"))
     assert 'id="results"' in page  # figures are of test rows, which the promise is not about
     assert 'id="weighing"' not in page  # which shows training losses
     with open(out / "results.csv") as file:
@@ -164,6 +168,25 @@ def test_a_plan_with_private_rows_trains_without_the_accountant(tmp_path, monkey
         raise ModuleNotFoundError
 
     monkeypatch.setattr(accounting, "_dp_accounting", missing)
+    found = execute(made).runs[0].trace
+    assert found.tables.tolist() == expected.tables.tolist()
+
+
+def test_a_plan_with_private_clients_trains_without_the_accountant(monkeypatch):
+    method = "fedavg+poisson(rate=0.9)+dp(epsilon=8, forced=true)"
+    plan = Plan(name="clients", data={"name": "synthetic-census", "rows": 400, "clients": 6},
+                methods=(method,), rounds=2, seeds=(0,))  # fmt: skip
+    made = Plan.from_json(plan.calibrated(6).to_json())
+    expected = execute(made).runs[0].trace
+
+    def missing():
+        raise ModuleNotFoundError
+
+    monkeypatch.setattr(accounting, "_dp_accounting", missing)
+    for cached in (accounting.epsilon_of, accounting.noise_for):
+        cached.cache_clear()
+    with pytest.raises(ModuleNotFoundError):
+        plan.calibrated(6)
     found = execute(made).runs[0].trace
     assert found.tables.tolist() == expected.tables.tolist()
 

@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pytest
 
+import evenly
 from evenly.experiment import study as module
 from evenly.experiment.comparison import Run
 from evenly.experiment.config import Experiment, Quick, StudyTable
+from evenly.experiment.execute import main as execute_main
 from evenly.experiment.folder import Store
 from evenly.experiment.study import (
     StudyPlan,
@@ -126,6 +128,40 @@ def test_a_study_has_one_plan_for_each_partition_and_survives_being_written_down
         != tiny().study_plan("test/tiny", rounds=3).fingerprint()
     )
     assert list(tiny().study_plan("test/tiny", quick=True).cells) == ["0.9"]
+
+
+def test_a_study_whose_private_figures_are_withheld_is_refused_before_it_trains(
+    tmp_path, monkeypatch
+):
+    method = "fedavg+full+dp(noise_multiplier=5, forced=true)"
+    plan = tiny().model_copy(update={"methods": [method]}).study_plan("test/tiny")
+    with pytest.raises(ValueError, match=r"a study shows figures .* without noise"):
+        execute_study(plan)
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    monkeypatch.setattr(
+        "sys.argv", ["execute", str(tmp_path / "plan.json"), str(tmp_path / "out"), "--no-models"]
+    )
+    with pytest.raises(ValueError, match=r"a study shows figures .* without noise"):
+        execute_main()
+    assert not (tmp_path / "out" / "cells").exists()
+
+
+def test_a_study_states_what_its_private_methods_promise(tmp_path):
+    plan = {
+        "title": "Private rows", "methods": ["fedavg+full+dp(unit=row, epsilon=8, rate=0.1)"],
+        "data": {"name": "synthetic-census", "clients": 3, "rows": 300}, "rounds": 1, "seeds": [5],
+        "study": {"cells": [{"skew": 0.5}, {"skew": 0.9}], "choose": {"learning_rate": [0.1]}},
+    }  # fmt: skip
+    evenly.run(plan, out=tmp_path / "out", progress=False)
+    fields = json.loads((tmp_path / "out" / "plan.json").read_text())
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    for place in ("0.5", "0.9"):
+        (known,) = fields["cells"][place]["privacy"].values()
+        assert 7.9 < known["epsilon"] <= 8
+        assert [one["epsilon"] for one in record["privacy"][place].values()] == [known["epsilon"]]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert 'id="promise"' in page
+    assert "epsilon 8 at delta 1e-05" in page
 
 
 def test_a_study_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):

@@ -396,6 +396,21 @@ def test_a_server_that_is_started_again_gets_the_answers_that_it_lost(
         assert spent == pytest.approx(expected, abs=1e-6)
 
 
+def test_the_report_promises_nothing_for_clients_without_a_ledger(tmp_path: Path) -> None:
+    """A ClientApp that trains without noise sends what looks the same."""
+    text = f"fedavg+full+dp(unit=row, {LOUD})"
+    grid = OneProcess(app(small(3), task_of(text)), NODES[:3])
+    for k, context in enumerate(grid.contexts.values()):
+        context.node_config["ledger"] = str(tmp_path / f"ledger-{k}.json")
+    method = algorithm_of(text)
+    server = strategy(method, seeds=SEEDS, folder=tmp_path / "run", min_available_nodes=3)
+    server.start(grid, first_arrays(method, task_of(text), SEEDS), num_rounds=1)
+    page = (tmp_path / "run" / "report.html").read_text()
+    promise = page.split('<section id="promise"')[1].split("</section>")[0]
+    assert "A client with a ledger adds noise" in promise
+    assert "no claim: the server cannot tell which clients have a ledger" in promise
+
+
 def test_every_draw_of_counts_is_counted(tiny: Federation, task: Softmax, room: Room) -> None:
     """Counts by group and label, and the number of unprivileged rows, have noise of their own."""
     notation = f"fedcvg+reweigh+dp(unit=row, {LOUD})"

@@ -23,6 +23,7 @@ from evenly.flower import (
     wire,
 )
 from evenly.flower.clients.jax import app
+from evenly.flower.final_model import read_final
 from evenly.parts.sampling import CohortDraws, Poisson
 from evenly.privacy import Privacy
 from evenly.privacy.claims import refuse
@@ -70,6 +71,12 @@ def test_without_noise_it_is_the_simulation_with_the_same_bounds(name: str, tmp_
             found = wire.read(arrays[(wire.prefix_of(q) if several else "") + key])
             np.testing.assert_allclose(found, leaf, rtol=1e-4, atol=1e-5)
     assert count(tmp_path / "run")["promise"]["no_claim"] == "noise is 0"
+
+
+def test_the_final_model_does_not_say_which_model_a_client_chose(tmp_path: Path):
+    """The choice is the exact argmin of its losses."""
+    deployed(f"ifca(groups=2)+full+{NOISED}", tmp_path / "run", rounds=1)
+    assert read_final(tmp_path / "run")[1] == {}
 
 
 def test_a_killed_server_goes_on_counting_and_stops_when_all_is_spent(tmp_path: Path):

@@ -82,7 +82,16 @@ def test_noise_is_calibrated_as_in_the_specification(epsilon, sampled, unsampled
 def test_calibrated_noise_never_exceeds_its_epsilon_and_comes_close(epsilon):
     releases = Releases(40, rate=0.1)
     spent = epsilon_of(noise_for(epsilon, releases, DELTA), releases, DELTA)
-    assert 0.998 * epsilon <= spent <= epsilon  # to four digits
+    assert 0.999 * epsilon <= spent <= epsilon
+
+
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.6, 0.9, 0.999])
+@pytest.mark.parametrize("noise", [2.0, 20.0])
+def test_a_draw_of_a_fixed_number_never_costs_more_than_taking_part_in_all_rounds(share, noise):
+    drawn = Releases(100, share, REPLACE, slots=round(share * 1000), registered=1000)
+    whole = epsilon_of(noise / 2, Releases(100), DELTA)
+    assert epsilon_of(noise, drawn, DELTA) <= whole
+    assert epsilon_of(noise, drawn._replace(rate=1.0), DELTA) == whole
 
 
 def test_two_phases_of_a_round_are_one_release():

@@ -49,6 +49,13 @@ def test_trials_that_depend_on_results_of_others_support_no_claim():
     assert "one batch" in known["no_claim"]
 
 
+def test_a_trial_whose_clients_remember_leaves_no_amplification_to_the_others():
+    part = "+uniform(clients=60)+dp(noise_multiplier=20, delta=1e-5)"
+    trials = [algorithm(one + part) for one in ("fedavg", "fairfed")]
+    whole = epsilon_of(joint([20.0, 20.0]) / 2, Releases(50), DELTA)
+    assert told(trials)["epsilon"] == told(trials[::-1])["epsilon"] == pytest.approx(whole)
+
+
 def test_histograms_of_trials_are_counted():
     assert told(methods(0, 1, more=", histogram=5"))["epsilon"] > told(methods(0, 1))["epsilon"]
 

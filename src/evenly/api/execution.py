@@ -42,11 +42,9 @@ from evenly.experiment.observe import Log
 from evenly.experiment.paper import Paper, paper_lines, side_by_side
 from evenly.experiment.plan import Plan, Program, members_of
 from evenly.experiment.promises import privacy_record
-from evenly.experiment.study import StudyPlan, execute_study, method_rows
+from evenly.experiment.study import StudyPlan, execute_study, method_rows, study_with_promises
 from evenly.models import check_task
 from evenly.papers.thesis import study_rows
-from evenly.privacy.claims import CLIENT
-from evenly.records import require
 
 Bar = Callable[[str], AbstractContextManager[Progress | None]]
 Announce = Callable[[Mapping[str, Plan], Path, SeedSetting], None]
@@ -188,22 +186,15 @@ def run_study(
     plan: StudyPlan, about: RunRecord, folder: Path, options: ExecutionSettings
 ) -> StudyResults:
     """Execute a study into a folder: its runs go to cells/, and study.csv has its own columns."""
-    for cell in plan.cells.values():  # mistakes are reported before anything is written
-        for variant in cell.variants():
-            privacy = variant.members[0].privacy
-            require(
-                privacy is None or privacy.unit != CLIENT or privacy.publish,
-                f"{variant.label}: a study shows figures of all methods without noise, which"
-                " +dp(unit=client) withholds. Compare the method on one partition instead, or add"
-                " publish=true and claim nothing.",
-            )
+    plan = study_with_promises(plan)  # mistakes are reported before anything is written
     task = f"{plan.name}: {len(method_rows(plan))} methods on {len(plan.cells)} partitions"
     with options.working(folder):
         first_plan = next(iter(plan.cells.values()))
         first = setting_of(first_plan, first_plan.seeds[0])
         refuse_large_models(first_plan, first)
         store = Store(folder, plan, force=options.force)
-        record = begin(folder, about)
+        promises = {name: cell.privacy for name, cell in plan.cells.items() if cell.privacy}
+        record = begin(folder, dataclasses.replace(about, privacy=promises))
         if options.announce:
             options.announce(plan.cells, folder, first)
         with options.arguments(task, folder) as arguments:
@@ -212,7 +203,8 @@ def run_study(
         write_result_rows(store, results.rows)
         write_csv(store, "study.csv", list(study_rows(study)))
         results.report(folder / "report.html")
-        finish(folder)
+        own = {name: privacy_record(cell) for name, cell in study.cells.items() if cell.privacy}
+        finish(folder, own)
     return results
 
 

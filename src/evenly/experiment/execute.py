@@ -536,7 +536,7 @@ def _check_training_rows(federation: Federation) -> None:
         )
 
 
-def _with_promises(plan: Plan) -> Plan:
+def with_promises(plan: Plan) -> Plan:
     """The plan with what its private methods promise, which it may lack if it was written by hand:
     figures of evaluations are withheld because of it.
     """
@@ -556,16 +556,17 @@ def main() -> None:
         sweep(folder)
         if "cells" in read_fields(text):
             # a study is made of what is here
-            from evenly.experiment.study import StudyPlan, execute_study
+            from evenly.experiment.study import StudyPlan, execute_study, study_with_promises
 
             study = StudyPlan.from_json(text)
             load_planned(record for own in study.cells.values() for record in own.plugins)
+            study = study_with_promises(study)
             Store(folder, study)
             execute_study(study, folder, progress=report)
         else:
             plan = Plan.from_json(text)
             load_planned(plan.plugins)
-            plan = _with_promises(plan)
+            plan = with_promises(plan)
             store = Store(folder, plan)
             with training_timer(
                 folder,

@@ -407,7 +407,7 @@ class RunRecord:
     device: str = ""
     date: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
-    # what methods with differential privacy promise, by label
+    # what methods with differential privacy promise, by label; in studies by partition and label
     privacy: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 

@@ -24,6 +24,7 @@ from evenly.notation import parse_list, parse_one, unknown
 from evenly.parts.sampling import SAMPLINGS, Weighted
 from evenly.plugins import Record
 from evenly.privacy.claims import CLIENT, facts, with_facts
+from evenly.privacy.request import refuse_both
 from evenly.privacy.row_account import ROW, row_facts, with_row_facts
 from evenly.simulate import companions
 from evenly.types import Algorithm, Select, Task
@@ -141,6 +142,8 @@ class Plan:
                 else [v for part in parse_list(text) for v in variants(part, self.training, select)]
             )
         ]
+        for variant in found:
+            refuse_both(variant.members[0])
         if not found:
             raise ValueError("At least one method is needed, got none. `evenly list` shows them.")
         twice = next(

@@ -45,6 +45,7 @@ from evenly.notation import parse
 from evenly.plugins import refuse_unloaded
 from evenly.privacy import PRIVACIES
 from evenly.privacy.claims import CLIENT, uncounted
+from evenly.privacy.row_account import unverified
 from evenly.types import NO_CHOICE, Trace
 
 # Deployments. Clients do not answer in every round, so each evaluation shows the last answer of
@@ -76,16 +77,18 @@ def promises_of(deployment: Deployment, folder: Path | None) -> dict[str, Any]:
     """What a deployment promises to its clients, by method; empty without such a promise.
 
     A deployment that only evaluates a model releases nothing and promises nothing, and its figures
-    are withheld like those of the training.
+    are withheld like those of the training. About private rows the server states no number, because
+    the clients add the noise.
     """
     known = None if folder is None else read_releases(folder)
     if known is not None:
         return {deployment.method: known["promise"]}
     parts = parse(deployment.notation) if deployment.notation else ()
     asked = [PRIVACIES[part.name](**part.settings) for part in parts if part.name in PRIVACIES]
-    if not asked or asked[0].unit != CLIENT:
+    if not asked:
         return {}
-    return {deployment.method: uncounted(asked[0])}
+    told = uncounted(asked[0]) if asked[0].unit == CLIENT else unverified(asked[0])
+    return {deployment.method: told}
 
 
 def comparison_of(

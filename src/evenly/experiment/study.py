@@ -31,12 +31,15 @@ from evenly.experiment.execute import (
     on_threads,
     run_threads,
     setting_of,
+    with_promises,
 )
 from evenly.experiment.folder import Store, read_record, slug, training_timer
 from evenly.experiment.observe import Log, log_part
 from evenly.experiment.plan import SCHEMA, Plan, members_of, read_fields
 from evenly.metrics import measure_groups, pooled
 from evenly.notation import Part, expand, parse, parse_list, show
+from evenly.privacy.claims import withheld
+from evenly.records import require
 from evenly.simulate import SeedBatch, worth_batching, worth_streaming
 from evenly.simulate.run import Progress
 from evenly.validation import check_kinds, shortened
@@ -247,6 +250,23 @@ def method_rows(plan: StudyPlan) -> list[str]:
     return list(dict.fromkeys(drop_settings(show(one), plan.chosen) for one in every))
 
 
+def study_with_promises(plan: StudyPlan) -> StudyPlan:
+    """The study with what its private methods promise, and their noise.
+
+    Raises:
+        ValueError: If a method withholds figures without noise, all of which a study shows.
+    """
+    for variant in (variant for cell in plan.cells.values() for variant in cell.variants()):
+        require(
+            not withheld(variant.members[0].privacy),
+            f"{variant.label}: a study shows figures of all methods without noise, which"
+            " +dp(unit=client) withholds. Compare the method on one partition instead, or add"
+            " publish=true and claim nothing.",
+        )
+    cells = {name: with_promises(cell) for name, cell in plan.cells.items()}
+    return dataclasses.replace(plan, cells=cells)
+
+
 def execute_study(
     plan: StudyPlan,
     folder: Path | None = None,
@@ -258,8 +278,11 @@ def execute_study(
 ) -> Study:
     """Train everything and choose settings. With a folder, finished runs are stored there and not
     trained again.
+
+    Raises:
+        ValueError: If a method withholds its figures (see `study_with_promises`).
     """
-    began = time.monotonic()
+    began, plan = time.monotonic(), study_with_promises(plan)
     cells = execute_cells(
         plan.cells, folder, progress=progress, command=command, where=where, log=log
     )

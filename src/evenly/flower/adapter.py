@@ -450,7 +450,7 @@ class FairStrategy(Strategy):
         self, folder: Path, deployment: RunningDeployment, arrays: ArrayRecord
     ) -> None:
         roll, seeds = deployment.setting.roll, self.options.seeds
-        groups = groups_of(roll, deployment.state.state.choice)
+        groups = groups_of(self.algorithm, roll, deployment.state.state.choice)
         context = ModelContext(
             self.algorithm, seeds, self._task, self._encoder, roll.labels, groups
         )

@@ -30,6 +30,7 @@ from evenly.types import Algorithm, Seeds, Task
 
 LOG = logging.getLogger("flwr")
 MODELS, ARRAYS, MODEL = "models", "arrays.npz", "model.npz"
+RANK_CLUSTERING = "rank-clustering"  # the inference by which the server assigns models
 
 
 class ModelContext(NamedTuple):
@@ -40,7 +41,7 @@ class ModelContext(NamedTuple):
     task: Task | None
     encoder: Encoder | None
     labels: tuple[str, ...]
-    groups: Mapping[str, int] = {}  # which of several models is each client's (`client_keys`)
+    groups: Mapping[str, int] = {}  # the model of each client (`client_keys`), as for `groups_of`
 
 
 def client_keys(roll: Roll) -> list[str]:
@@ -50,9 +51,13 @@ def client_keys(roll: Roll) -> list[str]:
     return list(map(str, roll.numbers or roll.nodes))
 
 
-def groups_of(roll: Roll, choice: np.ndarray | None) -> dict[str, int]:
-    """Which of several models is each client's; empty if there is one."""
-    return {} if choice is None else dict(zip(client_keys(roll), choice.tolist(), strict=True))
+def groups_of(algorithm: Algorithm, roll: Roll, choice: np.ndarray | None) -> dict[str, int]:
+    """Which of several models the server assigned to each client; empty if it assigned none. What a
+    client chose follows from its data, and is not for those who read the model.
+    """
+    if choice is None or algorithm.rule.inference != RANK_CLUSTERING:
+        return {}
+    return dict(zip(client_keys(roll), choice.tolist(), strict=True))
 
 
 def write_final(folder: Path, arrays: ArrayRecord, of: ModelContext) -> list[Path]:
@@ -114,7 +119,9 @@ def final_arrays(folder: str | Path) -> ArrayRecord:
 
 
 def read_final(folder: str | Path) -> tuple[ArrayRecord, dict[str, int]]:
-    """The final model of a deployment, and which of several models is each client's."""
+    """The final model of a deployment, and the model of each client, where the server assigned
+    them.
+    """
     path = Path(folder) / MODELS / ARRAYS
     if not path.is_file():
         raise ValueError(
@@ -175,7 +182,7 @@ def finished_model(given: ArrayRecord | str | Path, algorithm: Algorithm) -> Fin
     if isinstance(given, ArrayRecord):
         found = FinishedModel(given)
         why = "each client keeps a model of its own" if keeps else ""
-        if found.models and algorithm.rule.inference == "rank-clustering":
+        if found.models and algorithm.rule.inference == RANK_CLUSTERING:
             why = "the server assigned clients to models in training"
         require(
             not why,
@@ -240,7 +247,7 @@ def _own_model(
     inference, group = algorithm.rule.inference, None
     if inference == "known":
         group = None if roll.client_group is None else int(roll.client_group[client])
-    elif inference == "rank-clustering":
+    elif inference == RANK_CLUSTERING:
         group = model.groups.get(client_keys(roll)[client])
     if group is None:
         return {wire.MODELS: model.models}

@@ -26,6 +26,7 @@ from evenly.flower.roster import DeploymentSetting, Options
 from evenly.privacy import gate
 from evenly.privacy.claims import CLIENT, calibrated, facts, gate_of, sampling_claim, with_facts
 from evenly.privacy.gate import ClientGate, Guard
+from evenly.privacy.request import refuse_both
 from evenly.records import replace, require
 from evenly.types import Algorithm, Seeds, Tree
 from evenly.writing import write_whole
@@ -43,6 +44,7 @@ def refuse_unbounded(algorithm: Algorithm, options: Options, folder: Path | None
     """Raise if an option of the strategy would void a promise to clients."""
     if not is_private(algorithm):
         return
+    refuse_both(algorithm)
     why = ""
     if options.caps is not None:
         why = (
@@ -91,7 +93,7 @@ class ReleaseCount:
             f"{str(folder)!r} promised privacy among {known['clients']} clients, and {clients} are"
             " registered now. Start with the same clients, or choose another folder.",
         )
-        claim = sampling_claim(algorithm.select, clients)
+        claim = sampling_claim(algorithm, clients)
         settled = known["promise"]["relation"], known["promise"]["expected_clients"]
         require(
             settled == (claim.releases.relation, claim.expected),

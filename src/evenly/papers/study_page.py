@@ -24,6 +24,7 @@ from evenly.report.html import (
     join,
     section,
 )
+from evenly.report.promise_section import promise_section
 from evenly.writing import write_whole
 
 # The table of one partition. Each cell shows the paper, the study protocol and the honest protocol.
@@ -135,9 +136,9 @@ def _unit(metric: str) -> float:
 # The page.
 
 CONTENTS = {
-    "findings": "Findings", "top": "Best by FAS", "trend": "Partitions", "debias": "Reweighing",
-    "parity": "Parity sampling", "paper": "The paper", "methods": "All methods",
-    "settings": "Settings",
+    "promise": "Promise", "findings": "Findings", "top": "Best by FAS", "trend": "Partitions",
+    "debias": "Reweighing", "parity": "Parity sampling", "paper": "The paper",
+    "methods": "All methods", "settings": "Settings",
 }  # fmt: skip
 TOP = 5
 PROTOCOLS = (
@@ -161,7 +162,9 @@ def render_study(studies: Sequence[Study], title: str, notes: str = "") -> str:
     views = study_views(studies)
     single = len(studies) == 1
     drawn = study_charts(views) if single else Charts({}, {})
+    promised = _promises(views) if single else Html("")
     sections = {
+        **({"promise": promised} if promised else {}),
         "findings": _findings(findings(studies)),
         "top": _top(studies),
         **drawn.sections,
@@ -187,6 +190,16 @@ def render_study(studies: Sequence[Study], title: str, notes: str = "") -> str:
     return document(
         title, join([*body, *sections.values()]), drawn.specs, assets=("study.css", "study.js")
     )
+
+
+def _promises(views: Sequence[StudyView]) -> Html:
+    """What private methods promise, which may depend on the number of clients of a partition."""
+    first = views[0]
+    found = promise_section(first.comparison)
+    if all(view.comparison.privacy == first.comparison.privacy for view in views):
+        return found
+    words = f"On the partition {first.cell}. plan.json has the promises on the others."
+    return join([found, element("p", None, words)])
 
 
 def _findings(found: list[Finding]) -> Html:

@@ -7,7 +7,8 @@ are one release, not two.
 
     Poisson sampling     the loss distribution is composed numerically (PLD, by dp-accounting)
     no amplification     T Gaussian releases are one with z / sqrt(T), in closed form
-    a fixed number       Renyi differential privacy, where one client replaces another
+    a fixed number       one client replaces another: Renyi differential privacy or, where it is
+                         smaller, the closed form without amplification
 
 dp-accounting is installed by `evenly[privacy]`. It is needed to calibrate and to report, not to
 train: a resolved plan holds the noise.
@@ -22,7 +23,7 @@ INTERVAL = 1e-3  # of the discretised loss; a finer one changes epsilon by about
 # Below this noise, with and without sampling, a discretised loss needs gigabytes and minutes; Renyi
 # privacy gives an upper bound instead. A server could else make clients compute for hours.
 SMALLEST_NOISE, SMALLEST_UNSAMPLED = 0.3, 0.1
-DIGITS = 4  # of a calibrated noise multiplier, rounded up
+DIGITS = 5  # of a calibrated noise multiplier, rounded up
 ADD_OR_REMOVE, REPLACE, ZERO_OUT = "add or remove one", "replace one", "zero out one"
 
 
@@ -92,16 +93,26 @@ def epsilon_of(noise_multiplier: float, releases: Releases, delta: float) -> flo
         return 0.0
     if min((noise_multiplier, *releases.more) if releases.times else releases.more) <= 0:
         return math.inf
-    dp = _dp_accounting()
-    if releases.relation == REPLACE:
-        accountant = dp.rdp.RdpAccountant(neighboring_relation=dp.relation.REPLACE_ONE)
-        return _composed(accountant, noise_multiplier, releases, delta)
     if not releases.amplified or not releases.times:
-        all_of_them = joint([*([noise_multiplier / math.sqrt(releases.times)]
-                               if releases.times else []), *releases.more])  # fmt: skip
-        return float(dp.gaussian.get_epsilon_gaussian(all_of_them, delta))
-    accountant = accountant_for(noise_multiplier, joint(releases.more))
-    return _composed(accountant, noise_multiplier, releases, delta)
+        return _unamplified(noise_multiplier, releases, delta)
+    if releases.relation != REPLACE:
+        accountant = accountant_for(noise_multiplier, joint(releases.more))
+        return _composed(accountant, noise_multiplier, releases, delta)
+    rdp, relation = _dp_accounting().rdp, _dp_accounting().relation
+    accountant = rdp.RdpAccountant(neighboring_relation=relation.REPLACE_ONE)
+    return min(
+        _unamplified(noise_multiplier, releases, delta),
+        _composed(accountant, noise_multiplier, releases, delta),
+    )
+
+
+def _unamplified(noise: float, releases: Releases, delta: float) -> float:
+    """The epsilon against those who see who takes part: all releases are one Gaussian mechanism."""
+    # a client that takes the place of another moves the sum by twice its bound
+    noise = noise / 2 if releases.relation == REPLACE else noise
+    rounds = [noise / math.sqrt(releases.times)] if releases.times else []
+    gaussian = _dp_accounting().gaussian
+    return float(gaussian.get_epsilon_gaussian(joint([*rounds, *releases.more]), delta))
 
 
 def accountant_for(sampled: float, unsampled: float) -> Any:
@@ -128,7 +139,6 @@ def _composed(accountant: Any, noise: float, releases: Releases, delta: float) -
 def _sampled(event: Any, noise: float, releases: Releases) -> Any:
     """One release over a sample."""
     if releases.relation == REPLACE:
-        # a client that takes the place of another moves the sum by twice its bound
         inner = event.GaussianDpEvent(noise / 2)
         return event.SampledWithoutReplacementDpEvent(releases.registered, releases.slots, inner)
     if releases.slots:
@@ -140,7 +150,7 @@ def _sampled(event: Any, noise: float, releases: Releases) -> Any:
 
 @cache
 def noise_for(epsilon: float, releases: Releases, delta: float) -> float:
-    """The smallest noise multiplier, to four digits, whose epsilon is at most the given one.
+    """The smallest noise multiplier, to five digits, whose epsilon is at most the given one.
 
     Args:
         epsilon: The most that may be spent.

@@ -14,9 +14,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from evenly.data.federation import Census
-from evenly.parts.sampling import Fraction, Full, Parity, Poisson, Uniform, Weighted
-from evenly.parts.work import TrainingAlone
+from evenly.parts.sampling import SAMPLINGS, Fraction, Full, Parity, Poisson, Uniform, Weighted
+from evenly.parts.work import PersonalTraining, TrainingAlone
 from evenly.privacy.accounting import (
     ADD_OR_REMOVE,
     REPLACE,
@@ -31,6 +33,8 @@ from evenly.privacy.request import Privacy
 from evenly.records import replace
 from evenly.types import Algorithm, Rule, Select
 
+SECRECY = "nobody against whom it holds sees who took part in a round"
+NOTHING = "nothing, even if everybody sees who took part"
 FEWEST = 50  # expected clients in a round, below which noise drowns the mean
 CLIENT = "client"
 
@@ -44,27 +48,45 @@ class SamplingClaim(NamedTuple):
     reason: str = ""  # why nothing can be claimed; else empty
 
 
-def sampling_claim(select: Select, clients: int) -> SamplingClaim:
-    """What may be claimed with a sampling of this many clients."""
-    if isinstance(select, Poisson) and select.rate < 1:
+def sampling_claim(algorithm: Algorithm, clients: int) -> SamplingClaim:
+    """What may be claimed about a method with its sampling of this many clients.
+
+    Amplification needs a draw that is independent of all that clients know. Where a fixed number is
+    drawn, others take part because one does not: their memories then tell who took part earlier.
+    """
+    claim = _claim_of_draws(algorithm.select, clients)
+    if claim.releases.relation == REPLACE and _remembers(algorithm):
+        return claim._replace(releases=claim.releases._replace(rate=1.0), assumes=NOTHING)
+    return claim
+
+
+def _remembers(algorithm: Algorithm) -> bool:
+    """Whether what a client sends may depend on the rounds in which it took part before."""
+    rule, work = type(algorithm.rule), algorithm.work
+    # personal training sends the update of the shared model, which its memory does not touch
+    keeps = work.remember(np.zeros(())) is not None and type(work) is not PersonalTraining
+    return rule.remember is not Rule.remember or keeps
+
+
+def _claim_of_draws(select: Any, clients: int) -> SamplingClaim:
+    # exact types: a sampling of one's own that extends one of these may draw otherwise
+    kind = type(select)
+    if kind is Poisson and select.rate < 1:
         slots = select.slots(_of(clients))
         return SamplingClaim(
             Releases(1, select.rate, slots=slots, registered=clients),
             select.rate * clients,
-            "nobody against whom it holds sees who took part in a round",
+            SECRECY,
         )
-    if isinstance(select, Full | Poisson):
-        return SamplingClaim(Releases(1), clients, "nothing, even if everybody sees who took part")
-    if isinstance(select, Uniform | Fraction):
+    if kind in (Full, Poisson):
+        return SamplingClaim(Releases(1), clients, NOTHING)
+    if kind in (Uniform, Fraction):
         slots = select.slots(_of(clients))
-        return SamplingClaim(
-            Releases(1, slots / clients, REPLACE, slots=slots, registered=clients)
-            if slots < clients
-            else Releases(1),
-            slots,
-            "nobody against whom it holds sees who took part in a round",
-        )
-    if isinstance(select, Weighted) and not select.replace:
+        if slots >= clients:
+            return SamplingClaim(Releases(1), slots, NOTHING)
+        releases = Releases(1, slots / clients, REPLACE, slots=slots, registered=clients)
+        return SamplingClaim(releases, slots, SECRECY)
+    if kind is Weighted and not select.replace:
         return SamplingClaim(
             Releases(1, relation=ZERO_OUT), min(select.clients, clients),
             "the number of training rows of every client is public",
@@ -74,8 +96,6 @@ def sampling_claim(select: Select, clients: int) -> SamplingClaim:
 
 def _of(clients: int) -> Any:
     """A census of which only the number of clients counts."""
-    import numpy as np
-
     return Census(np.ones(clients, int), np.ones((clients, 1, 1), int))
 
 
@@ -86,7 +106,7 @@ def refuse(algorithm: Algorithm, clients: int) -> None:
     """Raise ValueError, with the reason and an alternative, if a method cannot be private for
     clients.
     """
-    why = _why_not(algorithm) or _few(algorithm, clients)
+    why = _why_not(algorithm) or _few(algorithm, clients) or _much(algorithm.privacy.delta, clients)
     if why:
         raise ValueError(f"{algorithm.label}: {why}")
 
@@ -172,13 +192,22 @@ MOST_STAGES = 4
 
 
 def _few(algorithm: Algorithm, clients: int) -> str:
-    privacy, expected = algorithm.privacy, sampling_claim(algorithm.select, clients).expected
+    privacy, expected = algorithm.privacy, sampling_claim(algorithm, clients).expected
     if privacy.forced or expected >= FEWEST or not expected:
         return ""
     return (
         f"about {expected:g} of {clients:,} clients take part in a round, but the noise that hides"
         f" one client drowns the mean of fewer than {FEWEST}. Sample more clients, protect rows"
         " with unit=row where clients are organisations, or train all the same with forced=true."
+    )
+
+
+def _much(delta: float | None, clients: int) -> str:
+    if delta is None or delta * clients < 1:
+        return ""
+    return (
+        f"a delta of {delta:g} allows to publish everything about one in {1 / delta:,.0f} clients,"
+        f" and there are {clients:,}. Choose one far below 1 / {clients:,}, or leave it out."
     )
 
 
@@ -208,7 +237,7 @@ def calibrated(algorithm: Algorithm, clients: int, rounds: int) -> Algorithm:
     delta = usual_delta(clients) if privacy.delta is None else privacy.delta
     noise = privacy.noise_multiplier
     if noise is None:
-        claim = sampling_claim(algorithm.select, clients)
+        claim = sampling_claim(algorithm, clients)
         if claim.reason:
             raise ValueError(
                 f"{algorithm.label}: no epsilon can be claimed for this sampling. Sample with"
@@ -221,13 +250,18 @@ def calibrated(algorithm: Algorithm, clients: int, rounds: int) -> Algorithm:
 def promise(algorithm: Algorithm, clients: int, rounds: int) -> Promise:
     """What a run of this many rounds may claim."""
     made = calibrated(algorithm, clients, rounds)
-    privacy, claim = made.privacy, sampling_claim(made.select, clients)
+    privacy, claim = made.privacy, sampling_claim(made, clients)
     reason = claim.reason or ("noise is 0" if privacy.noise_multiplier == 0 else "")
     reason = reason or ("evaluations of clients are published" if privacy.publish else "")
     epsilon = math.inf
     if not reason:
         releases = _all_releases(privacy, claim, rounds)
-        epsilon = epsilon_of(privacy.noise_multiplier, releases, privacy.delta)
+        seen = releases._replace(rate=1.0)  # as if everybody saw who took part
+        epsilon, whole = (
+            epsilon_of(privacy.noise_multiplier, one, privacy.delta) for one in (releases, seen)
+        )
+        if claim.releases.relation == REPLACE and epsilon == whole:
+            claim = claim._replace(assumes=NOTHING)
     return Promise(epsilon, privacy.delta, privacy.noise_multiplier, claim, rounds, reason)
 
 
@@ -250,7 +284,7 @@ def gate_of(algorithm: Algorithm, census: Census, rounds: int) -> ClientGate | N
         return None
     clients = len(census.examples)
     privacy: Privacy = calibrated(algorithm, clients, rounds).privacy
-    expected = sampling_claim(algorithm.select, clients).expected
+    expected = sampling_claim(algorithm, clients).expected
     equal = has_equal_weights(algorithm.rule)
     return ClientGate(
         noise=float(privacy.noise_multiplier or 0.0),
@@ -306,12 +340,26 @@ def facts(members: Sequence[Algorithm], clients: int, rounds: int) -> dict[str, 
         "noise_multiplier": made.noise_multiplier,
         "relation": made.claim.releases.relation,
         "assumes": made.claim.assumes,
+        "sampling": _sampling_name(members[0].select),
         "expected_clients": made.claim.expected,
+        "clients": clients,
+        "update_share": update_share(members[0]),
         "rounds": rounds,
         "no_claim": made.no_claim,
         "histogram": members[0].privacy.histogram,
         "published": members[0].privacy.publish,
     }
+
+
+def _sampling_name(select: Select) -> str:
+    kinds = {kind: name for name, kind in SAMPLINGS.items()}
+    return kinds.get(type(select), type(select).__name__)
+
+
+def update_share(algorithm: Algorithm) -> float:
+    """The share of a round's budget, measured by 1 / noise², that the sum of the updates gets."""
+    equal = has_equal_weights(algorithm.rule)
+    return 1.0 if equal and not algorithm.privacy.adapts else VECTOR_SHARE
 
 
 def withheld(privacy: Privacy | None) -> bool:
@@ -328,7 +376,10 @@ def uncounted(privacy: Privacy) -> dict[str, Any]:
         "noise_multiplier": privacy.noise_multiplier,
         "relation": ADD_OR_REMOVE,
         "assumes": "",
+        "sampling": "",
         "expected_clients": 0.0,
+        "clients": 0,
+        "update_share": None,
         "rounds": 0,
         "no_claim": "this folder does not say what was released",
         "histogram": None,
@@ -388,6 +439,6 @@ def price(made: Algorithm, clients: int, rounds: int) -> dict[str, Any]:
         (0.969, 'add or remove one')
     """
     known, equal = facts([made], clients, rounds), has_equal_weights(made.rule)
-    share = 1.0 if equal and not made.privacy.adapts else VECTOR_SHARE
-    size = known["noise_multiplier"] * (1.0 if equal else made.privacy.weight) / math.sqrt(share)
+    weight = 1.0 if equal else made.privacy.weight
+    size = known["noise_multiplier"] * weight / math.sqrt(update_share(made))
     return {**known, "noise_of_mean": size / max(known["expected_clients"], 1.0)}

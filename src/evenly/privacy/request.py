@@ -2,10 +2,21 @@
 bounds.
 """
 
-from evenly.records import leaf, record, require, static
+from typing import TYPE_CHECKING
+
+from evenly.records import is_number, leaf, record, require, static
+
+if TYPE_CHECKING:
+    from evenly.types import Algorithm
 
 UNITS = ("client", "row")
 ADAPTIVE = "adaptive"
+LARGEST_DELTA = 0.01
+# settings of one unit, which mean nothing for the other
+OF_UNIT = {
+    "client": ("weight", "unclipped", "first_clip", "forced", "histogram", "publish"),
+    "row": ("rate", "measure_every", "loss_bound", "signal_noise"),
+}
 
 
 @record
@@ -20,7 +31,8 @@ class Privacy:
     Args:
         unit: What is protected: a whole client, or one row.
         epsilon: The most that all rounds of a run may reveal together; smaller is stricter.
-        delta: How much probabilities may differ beyond epsilon. By default at most 1e-5.
+        delta: How much probabilities may differ beyond epsilon, at most 0.01. By default at most
+            1e-5.
         noise_multiplier: Standard deviation of the noise, as a multiple of what one unit can move.
         clip: Largest length of a client's update, or `adaptive`, which follows the lengths of all.
         weight: Largest weight of a client, as a multiple of an average client's.
@@ -40,7 +52,8 @@ class Privacy:
             follows from epsilon, or is 20 rows.
 
     Raises:
-        ValueError: If a setting is not legal, or neither epsilon nor noise_multiplier is given.
+        ValueError: If a setting is not legal or belongs to the other unit, or neither epsilon nor
+            noise_multiplier is given.
 
     Example:
         >>> Privacy(epsilon=8).clip, Privacy(noise_multiplier=1, clip=0.5).clip
@@ -56,7 +69,6 @@ class Privacy:
     delta: float | None = leaf(
         default=None,
         above=0,
-        below=1,
         doc="how much probabilities may differ beyond epsilon; by default at most 1e-5",
     )
     noise_multiplier: float | None = leaf(
@@ -114,6 +126,20 @@ class Privacy:
             not isinstance(self.clip, str) or self.clip == ADAPTIVE,
             f"clip must be a number above 0 or 'adaptive', got {self.clip!r}.",
         )
+        require(
+            self.delta is None or not is_number(self.delta) or self.delta <= LARGEST_DELTA,
+            f"delta must be at most {LARGEST_DELTA:g}, got {self.delta}. Publishing everything"
+            " about one client or row in n has an epsilon of 0 and a delta of 1/n: choose delta far"
+            " below 1/n, or leave it out for 1e-5.",
+        )
+        (other,) = set(UNITS) - {self.unit}
+        fields = type(self).__dataclass_fields__
+        for name in OF_UNIT[other]:
+            value = getattr(self, name)
+            require(
+                not isinstance(value, bool | int | float) or value == fields[name].default,
+                f"{name} is a setting of unit={other}, and this is unit={self.unit}. Leave it out.",
+            )
 
     @property
     def adapts(self) -> bool:
@@ -128,3 +154,15 @@ Example:
     >>> PRIVACIES["dp"](epsilon=8).unit
     'client'
 """
+
+
+def refuse_both(algorithm: "Algorithm") -> None:
+    """Raise ValueError if a method names epsilon and noise, which need not agree.
+
+    In deployments with private rows it may name both: epsilon is then the budget of each client.
+    """
+    privacy = algorithm.privacy
+    require(
+        privacy is None or privacy.epsilon is None or privacy.noise_multiplier is None,
+        f"{algorithm.label}: give epsilon or noise_multiplier, and not both. The other follows.",
+    )

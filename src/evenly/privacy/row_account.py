@@ -254,9 +254,30 @@ def row_facts(members: Sequence[Algorithm], rounds: int, *, census: bool = False
         "rate": work.rate,
         "steps": steps,
         "signals": others,
+        "signal_share": SIGNAL_SHARE if others and _shares(privacy) else None,
         "rounds": rounds,
         "no_claim": "noise is 0" if math.isinf(epsilon) else "",
         "published": True,  # figures are of rows that the promise is not about
+    }
+
+
+def _shares(privacy: Privacy) -> bool:
+    """Whether the noise of signals follows from their share of the budget."""
+    return privacy.noise_multiplier is None and privacy.signal_noise is None
+
+
+def unverified(privacy: Privacy) -> dict[str, Any]:
+    """What a server says in place of `row_facts`: the clients add the noise, each with a ledger."""
+    return {
+        "unit": ROW,
+        "epsilon": None,
+        "delta": privacy.delta or ROW_DELTA,
+        "noise_multiplier": privacy.noise_multiplier,
+        "signal_noise": privacy.signal_noise,
+        "relation": ADD_OR_REMOVE,
+        "rate": privacy.rate,
+        "no_claim": "the server cannot tell which clients have a ledger",
+        "published": True,
     }
 
 

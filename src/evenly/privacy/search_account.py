@@ -45,7 +45,8 @@ def search_epsilon(
     if why := _no_claim(methods) or ("" if together else FOLLOWS):
         return {"epsilon": None, "delta": None, "no_claim": why}
     made = [calibrated(one, clients, rounds) for one in methods]
-    claim = sampling_claim(made[0].select, clients)
+    # of methods with the same sampling, one that supports no amplification decides for all
+    claim = max((sampling_claim(one, clients) for one in made), key=lambda c: c.releases.rate)
     noises = [float(one.privacy.noise_multiplier) for one in made]
     delta = min([usual_delta(clients), *(float(one.privacy.delta) for one in made)])
     if claim.reason or min(noises) <= 0:

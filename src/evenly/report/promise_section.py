@@ -26,6 +26,10 @@ PROMISE_HOLDS = (
     " for settings, adds to what is revealed. Models of methods that are not in the table reveal"
     " without limit.",
 )
+PROMISE_SHARE = (
+    "Share: how much of the budget of a round, measured by 1 / noise², the sum of the updates has."
+    " The other sums share the rest equally."
+)
 PROMISE_SIMULATED = (
     "This is a simulation. Its noise and cohorts follow from the seed, so that whoever knows the"
     " seed can remove the noise. It measures what privacy costs and protects nobody."
@@ -64,14 +68,20 @@ def promise_section(comparison: Comparison) -> Html:
 
 
 def _client_promises(comparison: Comparison, promises: Mapping[str, Any]) -> list[Html]:
-    words = ("Promise", "Neighbours", "Assumes that")
-    titles = ("Method", "Promise", "Noise", "Rounds", "Neighbours", "Assumes that")
+    words = ("Promise", "Sampling", "Neighbours", "Assumes that")
+    titles = ("Method", "Promise", "Noise", "Share", "Rounds", *words[1:])
     columns = [Column(title, words=title in words) for title in titles]
     rows = [_promise_row(label, known) for label, known in promises.items()]
     parts = [
         paragraph(PROMISE),
         grid("For one run of each method, with one seed.", columns, rows),
-        bullets((*PROMISE_HOLDS, PROMISE_DEPLOYED if comparison.deployed else PROMISE_SIMULATED)),
+        bullets(
+            (
+                *PROMISE_HOLDS,
+                PROMISE_SHARE,
+                PROMISE_DEPLOYED if comparison.deployed else PROMISE_SIMULATED,
+            )
+        ),
     ]
     cut = [row for label in promises if (row := _what_was_cut(comparison, label))]
     titles = (
@@ -90,39 +100,64 @@ ROW_PROMISE = (
     " included, learns about one training row at most what epsilon and delta state. Neighbours are"
     " two sets of training rows of which one has one row more."
 )
+ROW_PROMISE_DEPLOYED = (
+    "A client with a ledger adds noise to what it sends about its training rows. Whoever reads it,"
+    " the server included, learns about one of these rows at most what the epsilon and delta of the"
+    " ledger state. Neighbours are two sets of training rows of which one has one row more. Nothing"
+    " is promised for a client without a ledger, and the server cannot tell one from the other."
+)
 ROW_PROMISE_HOLDS = (
-    "The noise is that of a client that takes part in all rounds. Batches and noise must be"
-    " secret.",
+    "Batches and noise must be secret.",
     "Not covered: figures of validation and test rows, numbers of rows, and counts of groups and"
     " labels, all of which this page shows, how columns became numbers, and a person who has"
     " several rows. Every further run on the same rows adds to what is revealed. Models of methods"
     " that are not in the table reveal without limit.",
 )
-ROW_PROMISE_SIMULATED = (
+ROW_PROMISE_COUNTED = (
+    "The noise is that of a client that takes part in all rounds. Each step sees each row with the"
+    " probability in the table.",
+    "Share: how much of the budget counts and other signals have, measured by 1 / noise² of a"
+    " Gaussian release that would spend all of it. Training has the rest.",
     "This is a simulation. Its batches and noise follow from the seed, so that whoever knows the"
-    " seed can remove the noise. It measures what privacy costs and protects nobody."
+    " seed can remove the noise. It measures what privacy costs and protects nobody.",
 )
 
 
 def _row_promises(comparison: Comparison, promises: Mapping[str, Any]) -> list[Html]:
-    titles = ("Method", "Promise", "Noise of a step", "Steps", "Noise of a count", "Counts")
+    if comparison.deployed:
+        titles, row_of = ("Method", "Promise", "Noise of a step", "Batch rate"), _asked_row
+        opening, more = ROW_PROMISE_DEPLOYED, ()
+    else:
+        titles = (
+            "Method", "Promise", "Noise of a step", "Batch rate", "Steps", "Noise of a count",
+            "Counts", "Share",
+        )  # fmt: skip
+        opening, more, row_of = ROW_PROMISE, ROW_PROMISE_COUNTED, _counted_row
     columns = [Column(title, words=title == "Promise") for title in titles]
-    rows = [
-        [
-            label,
-            claim_words(known),
-            f"{known['noise_multiplier']:.4g}",
-            f"{known['steps']:,}",
-            f"{known['signal_noise']:.4g}" if known["signals"] else "\u2013",
-            f"{known['signals']:,}",
-        ]
-        for label, known in promises.items()
-    ]
-    more = () if comparison.deployed else (ROW_PROMISE_SIMULATED,)
     return [
-        paragraph(ROW_PROMISE),
-        grid("For one run of each method, with one seed.", columns, rows),
+        paragraph(opening),
+        grid(
+            "For one run of each method, with one seed.",
+            columns,
+            [row_of(label, known) for label, known in promises.items()],
+        ),
         bullets((*ROW_PROMISE_HOLDS, *more)),
+    ]
+
+
+def _asked_row(label: str, known: dict[str, Any]) -> list[str]:
+    noise = known["noise_multiplier"]
+    words = "\u2013" if noise is None else f"{noise:.4g}"
+    return [label, claim_words(known), words, f"{known['rate']:g}"]
+
+
+def _counted_row(label: str, known: dict[str, Any]) -> list[str]:
+    return [
+        *_asked_row(label, known),
+        f"{known['steps']:,}",
+        f"{known['signal_noise']:.4g}" if known["signals"] else "\u2013",
+        f"{known['signals']:,}",
+        _percent(known["signal_share"]),
     ]
 
 
@@ -131,10 +166,20 @@ def _promise_row(label: str, known: dict[str, Any]) -> list[str]:
         label,
         claim_words(known),
         "\u2013" if known["noise_multiplier"] is None else f"{known['noise_multiplier']:.4g}",
+        _percent(known["update_share"]),
         f"{known['rounds']:,}",
+        _sampling_words(known),
         RELATIONS[known["relation"]],
         known["assumes"] or "\u2013",
     ]
+
+
+def _sampling_words(known: dict[str, Any]) -> str:
+    expected, clients = known["expected_clients"], known["clients"]
+    if not expected or not clients:
+        return known["sampling"] or "\u2013"
+    rate = expected / clients
+    return f"{known['sampling']}, about {expected:g} of {clients:,} clients (rate {rate:.3g})"
 
 
 def _what_was_cut(comparison: Comparison, label: str) -> list[str] | None:
@@ -143,8 +188,12 @@ def _what_was_cut(comparison: Comparison, label: str) -> list[str] | None:
     if found is None:
         return None
     shares = (found["worst_tenth"], found["others"], found["weights"])
-    words = ["\u2013" if share is None else f"{share:.0%}" for share in shares]
-    return [label, f"{found['clip'][0]:.3g}, {found['clip'][-1]:.3g}", *words]
+    clips = f"{found['clip'][0]:.3g}, {found['clip'][-1]:.3g}"
+    return [label, clips, *map(_percent, shares)]
+
+
+def _percent(share: float | None) -> str:
+    return "\u2013" if share is None else f"{100 * share:.0f} %"
 
 
 def _histograms(comparison: Comparison) -> list[Html]:

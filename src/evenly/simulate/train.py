@@ -9,6 +9,7 @@ import numpy as np
 from evenly.algorithms import Method, Variant, variants
 from evenly.data.federation import Federation
 from evenly.models import check_task
+from evenly.privacy.request import refuse_both
 from evenly.simulate.layout import companions
 from evenly.simulate.run import Progress, simulate
 from evenly.simulate.traces import Observe
@@ -143,7 +144,10 @@ def _parse_algorithms(algorithms: Any) -> list[tuple[tuple[Algorithm, ...], Comb
             "algorithms must be an algorithm, its notation or a list of them, got"
             f" {type(algorithms).__name__}."
         )
-    return [entry for one in several for entry in _entries(one)]
+    entries = [entry for one in several for entry in _entries(one)]
+    for members, _ in entries:
+        refuse_both(members[0])
+    return entries
 
 
 def _entries(one: Any) -> list[tuple[tuple[Algorithm, ...], Combine | None]]:
