@@ -3,7 +3,7 @@ the network of pfl's own benchmark.
 
 Both sides do the same steps on the same kind of data with the same precision, in one process.
 PyTorch's side is a plain loop over clients: load the model, take the steps, add up the change.
-Where PyTorch is not installed, evenly is timed alone. `resnet` and `lstm` take turns, and a time per
+Where PyTorch is not installed, evenly is timed alone. `resnet` and `lstm` take turns; a time per
 round is that of many rounds less that of few, so that evaluations and compilation are left out.
 `pfl` is timed once for each side, one after the other, as a whole with its evaluations.
 """

@@ -188,7 +188,7 @@ def with_tensor(folder: Path, numbers: int, *place: Any) -> str:
     ],
 )
 def test_tensors_outside_of_their_numbers_are_refused(tmp_path, numbers, place):
-    with pytest.raises(ValueError, match="a tensor .*(does not fit into its|has a negative)"):
+    with pytest.raises(ValueError, match=r"a tensor .*(does not fit into its|has a negative)"):
         read_state(with_tensor(tmp_path, numbers, *place))
 
 
