@@ -35,7 +35,9 @@ def test_the_command_says_what_was_changed(stored):
     assert stored["command"] == "evenly reproduce thesis/adult-dirichlet --rounds 3 --seeds 3"
 
 
-@pytest.mark.parametrize("file", sorted((results.DOCS / "results").glob("*.json")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", sorted((results.DOCS / "results").glob("*.json")), ids=lambda file: file.stem
+)
 def test_stored_commands_repeat_the_stored_rounds_and_seeds(file: Path):
     stored = json.loads(file.read_text())
     experiment = read_packaged(stored["experiment"])
