@@ -12,6 +12,7 @@ NOISE = 1.3  # a ratio that is worse by more than this, in the median and at bes
 COMPILING = 20.0  # seconds
 FASTER = {"synthetic": 7.0, "adult": 8.0, "lenet": 1.2}  # than the best peer, at least
 BOUND = {"synthetic": 5.0, "adult": 2.5}  # times as long as C, at most
+MILLISECONDS = {"synthetic": {"evenly": 0.55, "evenly144": 0.1}}  # of a round, at most
 TOGETHER = "evenly144"
 WORDS = {
     "synthetic": "q-FedAvg on the synthetic federation",
@@ -83,6 +84,11 @@ def targets(found: Found) -> list[Target]:
         judged.append(
             _at_most(text, 1.0, there[TOGETHER]["ms_per_round"] / there["c"]["ms_per_round"])
         )
+    for own, wanted in MILLISECONDS.get(name, {}).items():
+        if own in there:
+            runs = "one run" if own == "evenly" else f"each of {there[own]['runs']} joint runs"
+            text = f"ms per round, {runs}, at most"
+            judged.append(_at_most(text, wanted, there[own]["ms_per_round"]))
     slowest = max(
         one["compile_seconds"] for one in there.values() if one.get("compile_seconds") is not None
     )

@@ -1,11 +1,11 @@
 """Three networks beside the same work in PyTorch, for `gpu.py`: ResNet-18, a character LSTM, and
 the network of pfl's own benchmark.
 
-Both sides do the same steps on the same kind of data with the same precision, and take turns in one
-process. PyTorch's side is a plain loop over clients: load the model, take the steps, add up the
-change. Where PyTorch is not installed, evenly is timed alone. A time per round is that of many
-rounds less that of few, so that evaluations and compilation are left out; `pfl` is timed as a
-whole, with its evaluations.
+Both sides do the same steps on the same kind of data with the same precision, in one process.
+PyTorch's side is a plain loop over clients: load the model, take the steps, add up the change.
+Where PyTorch is not installed, evenly is timed alone. `resnet` and `lstm` take turns; a time per
+round is that of many rounds less that of few, so that evaluations and compilation are left out.
+`pfl` is timed once for each side, one after the other, as a whole with its evaluations.
 """
 
 import copy

@@ -55,6 +55,11 @@ def test_internal_links_lead_somewhere(page: Path):
         assert not anchor or anchor in anchors(found.read_text()), f"{name(page)} links to {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_placeholder_was_left_behind(page: Path):
+    assert re.findall(r"^[A-Z][A-Z0-9_]+$", prose(page.read_text()), re.MULTILINE) == []
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_a_page_that_names_its_settings_and_departures(method: str):
     text = (DOCS / "algorithms" / f"{method}.md").read_text()

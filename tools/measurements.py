@@ -19,7 +19,7 @@ import thesis_summary
 import where_time_table
 
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
-from tools.markdown import folded, lines, numbers, table, versions
+from tools.markdown import folded, numbers, table, versions
 from tools.torch_modules import speed_section
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -197,21 +197,29 @@ def gpu_part() -> str:
         f" {used}"
     )
     taken = f"Measured on {result['date']} on {where}. Every part is a new process without cache:"
-    text = lines([numbers(1, 4), *_gpu_rows(result)])
-    return (
-        f"## One GPU\n\n{taken}\n\n    {result['command']}\n\n| | measured | range | target, below"
-        f" |\n{text}"
-    )
+    head = ["", "measured", "range", "target, below", "reached", "earlier target"]
+    rows = table(head, _gpu_rows(result), numbers(1, len(head)))
+    return f"## One GPU\n\n{taken}\n\n    {result['command']}\n\n{rows}"
 
 
 def _gpu_rows(result: Measured) -> list[list[str]]:
-    goals = {name: f"{target['target']:g}" for name, target in result["targets"].items()}
     rows = [
         *_study_rows(result["study"], result["cell"]),
         *_rotate_rows(result["rotate"]),
         *_difference_rows(result),
     ]
-    return [[words, str(value), spread, goals.get(name, "")] for words, value, spread, name in rows]
+    return [
+        [words, str(value), spread, *_goal(result["targets"].get(name))]
+        for words, value, spread, name in rows
+    ]
+
+
+def _goal(target: Measured | None) -> tuple[str, str, str]:
+    """Return a target, whether it was reached, and the target before it."""
+    if target is None:
+        return "", "", ""
+    earlier = f"{target['earlier']:g}" if "earlier" in target else ""
+    return f"{target['target']:g}", "yes" if target["reached"] else "**no**", earlier
 
 
 def _study_rows(study: Measured, cell: Measured) -> list[tuple[str, str, str, str]]:

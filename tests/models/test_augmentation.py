@@ -10,7 +10,8 @@ import pytest
 
 import evenly
 from evenly.data.federation import Shard
-from evenly.models import MLP, Augmented, crop_and_flip
+from evenly.experiment.execute import choose_model
+from evenly.models import MLP, Augmented, LeNet, crop_and_flip
 from evenly.simulate import simulate
 from tests.models.stateful import Normalised
 
@@ -83,6 +84,52 @@ def test_runs_are_the_same_with_and_without_lanes_and_differ_from_plain_ones():
     assert not np.allclose(one.model[0]["w"], without.model[0]["w"])
     model = evenly.from_trace(one, task, federation)
     assert type(model.task) is MLP
+
+
+def pictures(*form: int) -> evenly.Federation:
+    draw = np.random.default_rng(0)
+    x = draw.integers(0, 256, (24, *form), dtype=np.uint8)
+    y, client = np.arange(24) % 2, np.arange(24) // 8
+    return evenly.Federation.from_arrays(x, y, client, split=["train", "test"] * 12)
+
+
+def test_notation_adds_crops_and_flips_to_a_model():
+    task = choose_model("lenet(widths=[2, 2, 4])+crop-flip(padding=2)", pictures(8, 8))
+    assert isinstance(task, Augmented)
+    assert isinstance(task.task, LeNet)
+    assert task.task.widths == (2, 2, 4)
+    assert task.augment is crop_and_flip(padding=2)  # so that seeds share a program
+
+
+def test_an_experiment_trains_with_crops_and_flips():
+    def weights(model: str) -> np.ndarray:
+        results = evenly.compare(
+            pictures(8, 8), "fedavg", rounds=2, seeds=1, model=model, epochs=1, batch_size=4
+        )
+        return np.asarray(results.model("fedavg").params["dense1"]["w"])
+
+    plain, augmented = (
+        weights("lenet(widths=[2, 2, 4])"),
+        weights("lenet(widths=[2, 2, 4])+crop-flip"),
+    )
+    assert not np.allclose(plain, augmented)
+
+
+@pytest.mark.parametrize(
+    ("model", "form", "words"),
+    [
+        ("softmax+crop-flip", (8,), r"crop-flip requires images .* rows of shape \[8\]. Leave"),
+        ("mlp+crop-flip(padding=-1)", (8, 8), "crop-flip: padding must be at least 0"),
+        ("mlp+crop-flip(padding=x)", (8, 8), "crop-flip: padding must be a whole number, got 'x'"),
+        ("mlp+crop-flip(pading=2)", (8, 8), "Did you mean 'padding'"),
+        ("mlp+flip", (8, 8), r"a single one, got .mlp\+flip"),
+        ("mlp+crop-flip+crop-flip", (8, 8), "a single one"),
+        ("crop-flip", (8, 8), "There is no model 'crop-flip'"),
+    ],
+)
+def test_notation_that_does_not_fit_is_refused(model: str, form: tuple[int, ...], words: str):
+    with pytest.raises(ValueError, match=words):
+        choose_model(model, pictures(*form))
 
 
 def test_wrong_functions_are_refused():

@@ -1,5 +1,9 @@
 """The stem and the start of torchvision's ResNets, and parameters from a state dict."""
 
+import collections
+import io
+import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +148,60 @@ def test_views_of_tensors_are_read_as_they_are(tmp_path):
     found = read_state(saved(tmp_path, given))
     for name, value in given.items():
         np.testing.assert_array_equal(found[name], value)
+
+
+def with_tensor(folder: Path, numbers: int, *place: Any) -> str:
+    """A file of PyTorch with one tensor, whose storage has so many numbers. `place` is the tensor's
+    offset, size and stride.
+    """
+
+    class Storage:
+        pass
+
+    class Tensor:
+        def __reduce__(self) -> Any:
+            rebuild = torch._utils._rebuild_tensor_v2
+            return rebuild, (Storage(), *place, False, collections.OrderedDict())
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, obj: Any) -> Any:
+            kept = ("storage", torch.FloatStorage, "0", "cpu", numbers)
+            return kept if isinstance(obj, Storage) else None
+
+    index = io.BytesIO()
+    Pickler(index, protocol=2).dump({"a": Tensor()})
+    with zipfile.ZipFile(folder / "weights.pth", "w") as archive:
+        archive.writestr("weights/data.pkl", index.getvalue())
+        archive.writestr("weights/data/0", np.arange(numbers, dtype="<f4").tobytes())
+    return str(folder / "weights.pth")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "place"),
+    [
+        (0, (0, (16,), (1,))),  # a storage without numbers
+        (0, (0, (), ())),
+        (6, (1, (2, 3), (3, 1))),  # ends behind the last number
+        (6, (5, (2,), (-1,))),
+        (6, (-1, (2,), (1,))),
+        (6, (0, (-1, 2), (1, 1))),
+    ],
+)
+def test_tensors_outside_of_their_numbers_are_refused(tmp_path, numbers, place):
+    with pytest.raises(ValueError, match=r"a tensor .*(does not fit into its|has a negative)"):
+        read_state(with_tensor(tmp_path, numbers, *place))
+
+
+def test_tensors_larger_than_their_numbers_are_refused_before_they_are_copied(tmp_path):
+    path = with_tensor(tmp_path, 1, 0, (10**12,), (0,))
+    with pytest.raises(ValueError, match=r"shape \(1000000000000,\) does not fit into its 1 num"):
+        read_state(path)
+
+
+def test_tensors_within_their_numbers_and_empty_ones_are_read(tmp_path):
+    found = read_state(with_tensor(tmp_path, 6, 1, (2, 2), (3, 1)))["a"]
+    np.testing.assert_array_equal(found, [[1, 2], [4, 5]])
+    assert read_state(with_tensor(tmp_path, 0, 0, (3, 0), (1, 1)))["a"].shape == (3, 0)
 
 
 def test_kaiming_draws_filters_by_their_outputs():

@@ -1,6 +1,7 @@
 """Results that are stored for the documentation: complete, and shown beside the paper's figures."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,6 +33,17 @@ def stored() -> dict:
 
 def test_the_command_says_what_was_changed(stored):
     assert stored["command"] == "evenly reproduce thesis/adult-dirichlet --rounds 3 --seeds 3"
+
+
+@pytest.mark.parametrize(
+    "file", sorted((results.DOCS / "results").glob("*.json")), ids=lambda file: file.stem
+)
+def test_stored_commands_repeat_the_stored_rounds_and_seeds(file: Path):
+    stored = json.loads(file.read_text())
+    experiment = read_packaged(stored["experiment"])
+    ran = SimpleNamespace(rounds=stored["rounds"], seeds=range(stored["seeds"]))
+    usual = cast("Any", experiment.plan(stored["experiment"]))
+    assert stored["command"] == results.command(stored["experiment"], cast("Any", ran), usual)
 
 
 def test_every_method_is_stored_with_the_papers_figures(stored):

@@ -111,7 +111,8 @@ class TrainingOptions(NamedTuple):
         typer.Option(
             help=(
                 "softmax, logistic, svm or mlp; for images and text lenet, cnn, resnet18 or"
-                " char-lstm. By default the simplest that fits the data."
+                " char-lstm. Add +crop-flip to crop and mirror images at random in training. By"
+                " default the simplest that fits the data."
             )
         ),
     ] = ""

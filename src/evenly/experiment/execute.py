@@ -35,13 +35,15 @@ from evenly.experiment.plan import (
     Plan,
     Program,
     members_of,
+    parse_model,
     programs,
     read_fields,
     sampling_facts,
     write_grouping,
 )
 from evenly.experiment.python_objects import write_federation
-from evenly.notation import parse_one, unknown
+from evenly.models import Augmented, crop_and_flip
+from evenly.notation import Part, unknown
 from evenly.plugins import load_planned
 from evenly.randomness import generator
 from evenly.records import replace
@@ -185,7 +187,8 @@ def choose_model(name: str, federation: Federation) -> Task:
     """The model that a notation names, by default logistic regression for two classes and softmax
     regression for more.
     """
-    part = parse_one(name or ("logistic" if len(federation.labels) == 2 else "softmax"), "model")
+    usual = "logistic" if len(federation.labels) == 2 else "softmax"
+    part, augmentation = parse_model(name or usual)
     task = ALL_MODELS[part.name](federation)
     known = [field.name for field in dataclasses.fields(task)]  # pyright: ignore[reportArgumentType]
     for setting in part.settings:
@@ -195,9 +198,27 @@ def choose_model(name: str, federation: Federation) -> Task:
         check_kinds(part.settings, kinds_of(type(task)))
     except ValueError as error:
         raise ValueError(f"{part.name}: {error}") from None
-    return replace(
+    task = replace(
         task, **{k: tuple(v) if isinstance(v, list) else v for k, v in part.settings.items()}
     )
+    return _augmented(task, augmentation, federation) if augmentation else task
+
+
+def _augmented(task: Task, part: Part, federation: Federation) -> Task:
+    """The task with pictures that are cropped and mirrored at random in training."""
+    if federation.x.ndim not in (3, 4):
+        raise ValueError(
+            f"{part.name} requires images [n, height, width] or [n, height, width, channels], got"
+            f" rows of shape {list(federation.x.shape[1:])}. Leave +{part} out."
+        )
+    for setting in part.settings:
+        if setting != "padding":
+            raise ValueError(f"{part.name}: {unknown('setting', setting, ['padding'])}")
+    try:
+        check_kinds(part.settings, {"padding": int})
+        return Augmented(task=task, augment=crop_and_flip(**part.settings))
+    except ValueError as error:
+        raise ValueError(f"{part.name}: {error}") from None
 
 
 def _without_model(trace: Trace) -> Trace:

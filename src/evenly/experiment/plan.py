@@ -20,7 +20,7 @@ from evenly.data.columns import Fact
 from evenly.data.federation import Census, Federation
 from evenly.experiment.python_objects import NO_OBJECTS, PlanObjects, import_objects, variant_of
 from evenly.models import MODELS, NETWORKS
-from evenly.notation import parse_list, parse_one, unknown
+from evenly.notation import Part, parse, parse_list, parse_one, unknown
 from evenly.parts.sampling import SAMPLINGS, Weighted
 from evenly.plugins import Record
 from evenly.privacy.claims import CLIENT, facts, with_facts
@@ -36,6 +36,17 @@ from evenly.writing import write_whole
 SCHEMA = 1
 MOST_SEEDS, MOST_ROUNDS, LARGEST_SEED = 10_000, 10**9, 2**63 - 1
 ALL_MODELS = ChainMap(NETWORKS, MODELS)  # a view, not a copy
+CROP_FLIP = "crop-flip"  # what can be added to a model: `resnet18+crop-flip(padding=4)`
+
+
+def parse_model(text: str) -> tuple[Part, Part | None]:
+    """The model that a notation names, and its random crops and flips in training, if any."""
+    parts = parse(text)
+    augmented = len(parts) == 2 and parts[1].name == CROP_FLIP
+    model, augmentation = parts if augmented else (parse_one(text, "model"), None)
+    if model.name not in ALL_MODELS:
+        raise unknown("model", model.name, ALL_MODELS)
+    return model, augmentation
 
 
 def write_fields(path: Path, fields: Mapping[str, Any], schema: int = SCHEMA) -> Path:
@@ -98,8 +109,8 @@ class Plan:
             )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
-        if self.model and (name := parse_one(self.model, "model").name) not in ALL_MODELS:
-            raise unknown("model", name, ALL_MODELS)
+        if self.model:
+            parse_model(self.model)
 
     def with_objects(self) -> "Plan":
         """The plan with all of its objects, those that are missing imported.

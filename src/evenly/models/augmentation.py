@@ -4,6 +4,7 @@
 usual one for small pictures (He et al., 2016).
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +96,7 @@ class Augmented:
         return judged(self.task, params, shard)
 
 
+@functools.cache  # tasks with the same augmentation share a program
 def crop_and_flip(padding: int = 4, *, channels_first: bool = False) -> Augment:
     """Build an augmentation for pictures: pad with zeros, crop at a random place, and mirror half
     of the pictures.

@@ -7,6 +7,7 @@ left out. So the features are a start to train from, not the network that was tr
 """
 
 import io
+import math
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,8 +68,14 @@ class _StateReader(pickle.Unpickler):
         )
         steps = [step * values.itemsize for step in stride]
         last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        if min(offset, *stride, 0) < 0 or last >= len(values) > 0:
-            raise pickle.UnpicklingError("a tensor lies outside of its numbers")
+        if min(offset, *size, *stride, 0) < 0:
+            raise pickle.UnpicklingError("a tensor has a negative size, stride or offset")
+        if 0 in size:
+            return np.zeros(size, storage.dtype)
+        if last >= len(values) or math.prod(size) > len(values):
+            raise pickle.UnpicklingError(
+                f"a tensor of shape {tuple(size)} does not fit into its {len(values)} numbers"
+            )
         return np.lib.stride_tricks.as_strided(values[offset:], size, steps).copy()
 
 
