@@ -182,6 +182,24 @@ def test_data_of_a_folder_have_no_features(results: evenly.Results, tmp_path: Pa
     assert "features are not stored" not in repr(results.federation)
 
 
+@pytest.mark.parametrize(
+    ("rows", "model"), [((28, 28, 1), "lenet"), ((12,), "char-lstm(hidden=4)"), ((5,), "softmax")]
+)
+def test_folders_of_data_from_python_know_the_form_of_rows(
+    rows: tuple[int, ...], model: str, tmp_path: Path
+):
+    draws = np.random.default_rng(0)
+    x, y = draws.integers(0, 3, (30, *rows)), draws.integers(0, 3, 30)
+    data = evenly.Federation.from_arrays(x.astype(np.float32), y, np.repeat(range(3), 10))
+    results = evenly.compare(
+        data, "fedavg", model=model, rounds=1, seeds=1, out=tmp_path, progress=False
+    )
+    again = evenly.load_results(tmp_path)
+    assert isinstance(again, evenly.Results)
+    assert again.federation.x.shape == (30, *rows)
+    pd.testing.assert_frame_equal(again.table(), results.table())
+
+
 def test_files(results: evenly.Results, tmp_path: Path):
     text = results.latex(["average", "worst10"])
     assert text.count(r" \\") == 4

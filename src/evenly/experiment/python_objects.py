@@ -178,14 +178,19 @@ def write_federation(federation: Federation, folder: Path) -> None:
     rows = federation.central
     np.add.at(central, (federation.group[rows], federation.y[rows]), 1)
     header = {name: getattr(federation, name) for name in HEADER}
-    arrays = {"cells": cells, "central": central}
+    # Models such as LeNet are chosen by the shape and the type of a row.
+    arrays = {
+        "cells": cells,
+        "central": central,
+        "row": np.zeros((1, *federation.x.shape[1:]), federation.x.dtype),
+    }
     if federation.client_group is not None:
         arrays["client_group"] = federation.client_group
     write_archive(folder / DATA_FILE, arrays, header, format=DATA_FORMAT)
 
 
 def read_federation(folder: Path) -> Federation:
-    """The federation of a folder, with rows whose only feature is NaN."""
+    """The federation of a folder. Features of its rows are NaN, or 0 where they are integers."""
     path = folder / DATA_FILE
     if not path.exists():
         raise ValueError(
@@ -220,8 +225,10 @@ def _federation(archive: Archive) -> Federation:
         for name, values, of_group, unprivileged in header.pop("attributes")
     )
     words = {key: tuple(header.pop(key)) for key in ("names", "labels", "groups", "unprivileged")}
+    row = file.get("row", np.zeros((1, 1), np.float32))  # folders of 0.1.0 have none
+    blank = np.full_like(row, np.nan if np.issubdtype(row.dtype, np.floating) else 0)
     return Federation(
-        x=np.full((len(y), 1), np.nan, np.float32),
+        x=np.broadcast_to(blank, (len(y), *row.shape[1:])),
         y=y.astype(np.int32),
         group=group.astype(np.int32),
         central=np.arange(begin, len(y), dtype=np.int32),

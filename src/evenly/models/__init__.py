@@ -82,7 +82,8 @@ def _pictures(
 
 def _text(federation: Federation) -> Task:
     x, symbols = federation.x, len(federation.labels)
-    if x.ndim != 2 or not ((x == np.floor(x)) & (x >= 0) & (x < symbols)).all():
+    fits = ((x == np.floor(x)) & (x >= 0) & (x < symbols)) | np.isnan(x)  # NaN: not stored
+    if x.ndim != 2 or not fits.all():
         raise ValueError(
             f"Model 'char-lstm' requires rows of symbol numbers from 0 to {symbols - 1}, like the"
             " labels. Use 'mlp' for other data."
