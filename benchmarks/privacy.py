@@ -178,8 +178,13 @@ def of_rows(case: Case, given: argparse.Namespace) -> dict[str, Any]:
                 "evenly": lambda: ours.ms_per_round() / steps,
                 "opacus": lambda: opacus.ask(rounds).ms_per_round / steps,
             }
+            load = round(os.getloadavg()[0], 1)  # of everybody's programs
             found = in_turns(timed, given)
-            return {"method": text, "steps": steps, **found, "versions": opacus.versions}
+            return {
+                "method": text, "steps": steps, **found, "load": load,
+                "date": datetime.date.today().isoformat(), "machine": machine.description(),
+                "versions": opacus.versions,
+            }  # fmt: skip
 
 
 def measured(given: argparse.Namespace) -> dict[str, Any]:
@@ -215,7 +220,8 @@ def main() -> int:
     if given.json:
         before = json.loads(given.json.read_text()) if given.json.exists() else {}
         kept = {part: before.get(part, {}) | found[part] for part in ("client", "row", "opacus")}
-        given.json.write_text(json.dumps(found | kept, indent=1) + "\n")
+        about = found if found["client"] or not before else before  # date and machine of clients
+        given.json.write_text(json.dumps(about | kept, indent=1) + "\n")
     for name, one in found["client"].items():
         print(f"{name}: a round with +dp(unit=client) takes {one['ratio']:.2f} times as long")
     for name, one in found["row"].items():

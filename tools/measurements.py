@@ -107,16 +107,26 @@ def privacy_part() -> str:
     right = ["---", *["---:"] * 4]
     first = ["a round, CPU time", "ms without", "ms with", "ratio", "range"]
     second = ["a step of DP-SGD, clock", "ms in evenly", "ms in Opacus", "Opacus / evenly", "range"]
-    used = versions(result["versions"] | result.get("opacus", {}))
+    used = versions(result["versions"])
     tables = [table(first, clients, right), *([table(second, rows, right)] if rows else [])]
     opacus = ", and a local step with `+dp(unit=row)` beside Opacus on the same model"
     return folded(
         "A round with `+dp(unit=client)` beside the same round without it"
         f"{opacus if rows else ''}, in turns."
-        f" {_taken(result)}, with {used}:\n\n    {result['command']}\n\n"
+        f" {_taken(result).replace('Measured', 'The rounds were measured')}, with {used}:\n\n   "
+        f" {result['command']}\n\n"
         + "\n\n".join(tables)
-        + "\n\nA ratio below 1 means that the difference is smaller than the variation of the"
-        " measurement."
+        + "\n\nA ratio below 1 in the first table means that the difference is smaller than the"
+        " variation of the measurement."
+        + "".join(_row_words(name, one) for name, one in result["row"].items())
+    )
+
+
+def _row_words(name: str, one: Measured) -> str:
+    taken = _taken(one).replace("Measured", "were measured")
+    return (
+        f" The steps of {judging.WORDS[name]} {taken}, with {versions(one['versions'])}, at a load"
+        f" average of {one['load']:g}: other programs ran, too."
     )
 
 

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from evenly.data.federation import Census
@@ -64,8 +65,8 @@ def _remembers(algorithm: Algorithm) -> bool:
     """Whether what a client sends may depend on the rounds in which it took part before."""
     rule, work = type(algorithm.rule), algorithm.work
     # personal training sends the update of the shared model, which its memory does not touch
-    keeps = work.remember(np.zeros(())) is not None and type(work) is not PersonalTraining
-    return rule.remember is not Rule.remember or keeps
+    keeps = jax.tree.leaves(work.remember(np.zeros(()))) and type(work) is not PersonalTraining
+    return rule.remember is not Rule.remember or bool(keeps)
 
 
 def _claim_of_draws(select: Any, clients: int) -> SamplingClaim:
