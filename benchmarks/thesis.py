@@ -36,8 +36,8 @@ from thesis_summary import conclusions, sentences
 from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
 from evenly.datasets.load import load
-from evenly.experiment.execute import choose_model
 from evenly.experiment.study import StudyPlan, execute_study
+from evenly.models.named_models import choose_model
 from evenly.simulate import simulate
 from evenly.simulate.schedule import Planner
 from evenly.types import Seeds, Trace

@@ -16,8 +16,8 @@ from evenly.algorithms import METHODS
 from evenly.cli import app
 from evenly.datasets import DATASETS
 from evenly.experiment.config import packaged_experiments
-from evenly.experiment.plan import ALL_MODELS
 from evenly.metrics import EVERY_METRIC
+from evenly.models.named_models import ALL_MODELS
 from evenly.parts.optimisers import optimiser_parts
 from evenly.parts.sampling import SAMPLINGS
 from evenly.parts.work import PREPARES

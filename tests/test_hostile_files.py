@@ -28,12 +28,12 @@ from evenly.algorithms import METHODS
 from evenly.datasets.load import load as load_data
 from evenly.experiment.config import read
 from evenly.experiment.deployment import Deployment
-from evenly.experiment.execute import choose_model
 from evenly.experiment.observe import LIVE_FILE, Live
 from evenly.experiment.plan import Plan
 from evenly.experiment.reopen import read_plan
 from evenly.experiment.study import StudyPlan
 from evenly.models import MLP
+from evenly.models.named_models import choose_model
 from evenly.models.task import skeleton
 from evenly.notation import parse, parse_list
 from evenly.parts.sampling import SAMPLINGS

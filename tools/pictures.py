@@ -28,7 +28,7 @@ import evenly
 from evenly import metrics
 from evenly.datasets import DATASETS, synthetic_census
 from evenly.datasets.files import complete
-from evenly.experiment.execute import choose_model
+from evenly.models.named_models import choose_model
 from evenly.parts.ranking import dropped, inverse, vote
 from evenly.report.charts.theme import DARK, FONT, LIGHT, SHAPES, config, values
 from evenly.report.charts.weighing import AFL, weigh_losses

@@ -19,10 +19,10 @@ from evenly.algorithms import METHODS, Method, settings_of
 from evenly.algorithms.method import Setting
 from evenly.datasets import DATASETS, DatasetCard
 from evenly.experiment.config import packaged_experiments, read_packaged
-from evenly.experiment.plan import ALL_MODELS
 from evenly.metrics import EVERY_METRIC, Metric
 from evenly.metrics.metric import RESTS_ON
 from evenly.models import TASKS
+from evenly.models.named_models import ALL_MODELS
 from evenly.notation import parse, unknown
 from evenly.parts.optimisers import OPTIMISERS, Optimiser, optimiser_parts
 from evenly.parts.sampling import SAMPLINGS, Full

@@ -232,7 +232,8 @@ def test_a_deployment_of_an_earlier_version_is_refused_and_not_restarted(tmp_pat
     before = {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
     grid = grid_of(honest("fedavg"))
     with pytest.raises(
-        ValueError, match=r"run/state\.npz' was written by an earlier version.*finish the deploy"
+        ValueError,
+        match=r"run/state\.npz' was written by an earlier version.*only that version can train",
     ):
         start(made("fedavg", folder), grid, "fedavg")
     assert not [kind for kind, _ in grid.asked if kind != wire.CENSUS]

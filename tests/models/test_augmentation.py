@@ -10,8 +10,8 @@ import pytest
 
 import evenly
 from evenly.data.federation import Shard
-from evenly.experiment.execute import choose_model
 from evenly.models import MLP, Augmented, LeNet, crop_and_flip
+from evenly.models.named_models import choose_model
 from evenly.simulate import simulate
 from tests.models.stateful import Normalised
 

@@ -9,7 +9,6 @@ plan can be resumed with identical results.
 packages are installed. With `--no-models` it stores traces but no models.
 """
 
-import dataclasses
 import os
 import sys
 import threading
@@ -31,29 +30,24 @@ from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.folder import Store, folder_lock, sweep, training_timer, versions
 from evenly.experiment.observe import Followers, Log
 from evenly.experiment.plan import (
-    ALL_MODELS,
     Plan,
     Program,
     members_of,
-    parse_model,
     programs,
     read_fields,
     sampling_facts,
     write_grouping,
 )
 from evenly.experiment.python_objects import write_federation
-from evenly.models import Augmented, crop_and_flip
-from evenly.notation import Part, unknown
+from evenly.models.named_models import choose_model
 from evenly.plugins import load_planned
 from evenly.randomness import generator
-from evenly.records import replace
 from evenly.saved_models import Model, models_of
 from evenly.simulate import Advance, SeedBatch, advance, simulate, worth_batching, worth_streaming
 from evenly.simulate.choosing import fit_to_data
 from evenly.simulate.run import Progress, refuse_without_validation
 from evenly.simulate.traces import Observe, split_people
-from evenly.types import Algorithm, Seeds, Task, Trace
-from evenly.validation import check_kinds, kinds_of
+from evenly.types import Algorithm, Seeds, Trace
 
 # Evaluated clients. In large federations a random sample of clients is evaluated, because the
 # tables of all clients can need more memory than their data: with ten classes and a million
@@ -181,44 +175,6 @@ def trained_models(
         for number, model in enumerate(parts):
             models[f"{member.label}#{seed}" + (f"#{number}" if len(parts) > 1 else "")] = model
     return models
-
-
-def choose_model(name: str, federation: Federation) -> Task:
-    """The model that a notation names, by default logistic regression for two classes and softmax
-    regression for more.
-    """
-    usual = "logistic" if len(federation.labels) == 2 else "softmax"
-    part, augmentation = parse_model(name or usual)
-    task = ALL_MODELS[part.name](federation)
-    known = [field.name for field in dataclasses.fields(task)]  # pyright: ignore[reportArgumentType]
-    for setting in part.settings:
-        if setting not in known:
-            raise ValueError(f"{part.name}: {unknown('setting', setting, known)}")
-    try:
-        check_kinds(part.settings, kinds_of(type(task)))
-    except ValueError as error:
-        raise ValueError(f"{part.name}: {error}") from None
-    task = replace(
-        task, **{k: tuple(v) if isinstance(v, list) else v for k, v in part.settings.items()}
-    )
-    return _augmented(task, augmentation, federation) if augmentation else task
-
-
-def _augmented(task: Task, part: Part, federation: Federation) -> Task:
-    """The task with pictures that are cropped and mirrored at random in training."""
-    if federation.x.ndim not in (3, 4):
-        raise ValueError(
-            f"{part.name} requires images [n, height, width] or [n, height, width, channels], got"
-            f" rows of shape {list(federation.x.shape[1:])}. Leave +{part} out."
-        )
-    for setting in part.settings:
-        if setting != "padding":
-            raise ValueError(f"{part.name}: {unknown('setting', setting, ['padding'])}")
-    try:
-        check_kinds(part.settings, {"padding": int})
-        return Augmented(task=task, augment=crop_and_flip(**part.settings))
-    except ValueError as error:
-        raise ValueError(f"{part.name}: {error}") from None
 
 
 def _without_model(trace: Trace) -> Trace:

@@ -9,7 +9,7 @@ other settings.
 import dataclasses
 import hashlib
 import json
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
 from pathlib import Path
@@ -19,8 +19,8 @@ from evenly.algorithms import Variant, build_part, variants
 from evenly.data.columns import Fact
 from evenly.data.federation import Census, Federation
 from evenly.experiment.python_objects import NO_OBJECTS, PlanObjects, import_objects, variant_of
-from evenly.models import MODELS, NETWORKS
-from evenly.notation import Part, parse, parse_list, parse_one, unknown
+from evenly.models.named_models import parse_model
+from evenly.notation import parse_list, parse_one, unknown
 from evenly.parts.sampling import SAMPLINGS, Weighted
 from evenly.plugins import Record
 from evenly.privacy.claims import CLIENT, facts, with_facts
@@ -35,18 +35,6 @@ from evenly.writing import write_whole
 
 SCHEMA = 1
 MOST_SEEDS, MOST_ROUNDS, LARGEST_SEED = 10_000, 10**9, 2**63 - 1
-ALL_MODELS = ChainMap(NETWORKS, MODELS)  # a view, not a copy
-CROP_FLIP = "crop-flip"  # what can be added to a model: `resnet18+crop-flip(padding=4)`
-
-
-def parse_model(text: str) -> tuple[Part, Part | None]:
-    """The model that a notation names, and its random crops and flips in training, if any."""
-    parts = parse(text)
-    augmented = len(parts) == 2 and parts[1].name == CROP_FLIP
-    model, augmentation = parts if augmented else (parse_one(text, "model"), None)
-    if model.name not in ALL_MODELS:
-        raise unknown("model", model.name, ALL_MODELS)
-    return model, augmentation
 
 
 def write_fields(path: Path, fields: Mapping[str, Any], schema: int = SCHEMA) -> Path:

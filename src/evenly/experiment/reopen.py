@@ -27,7 +27,7 @@ from evenly.experiment.deployment import (
     read_releases,
     read_rounds,
 )
-from evenly.experiment.execute import SeedSetting, choose_model, execute, setting_of
+from evenly.experiment.execute import SeedSetting, execute, setting_of
 from evenly.experiment.folder import (
     CHOSEN,
     RunRecord,
@@ -41,6 +41,7 @@ from evenly.experiment.plan import NewerError, Plan, programs, read_fields
 from evenly.experiment.python_objects import read_federation
 from evenly.experiment.study import Study, StudyPlan, execute_study
 from evenly.experiment.tuning_space import TuningPlan
+from evenly.models.named_models import choose_model
 from evenly.notation import parse
 from evenly.plugins import refuse_unloaded
 from evenly.privacy import PRIVACIES
