@@ -19,7 +19,7 @@ from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, RUN_METRICS, 
 from evenly.notation import parse
 from evenly.parts.optimisers import OPTIMISERS
 from evenly.parts.sampling import SAMPLINGS, Full
-from evenly.parts.work import PREPARES
+from evenly.parts.work import PREPARES, TrainingAlone
 from evenly.privacy import PRIVACIES
 from evenly.privacy.row_account import reads_census
 from evenly.types import Algorithm, RowRule, Select
@@ -100,6 +100,8 @@ def revealed(method: Method) -> str:
     """
     usual, full = needs(method, None), needs(method, Full())
     what = "its ranks" if method.network else "its update"
+    if method.work is TrainingAlone:
+        what = "an update of zeros"
     text = f"In each round it takes part in, a client sends {words(usual, what)}."
     if "choice" in usual and "inference" in method.settings:
         text += " It sends the number only if `inference` lets clients choose."

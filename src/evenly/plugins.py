@@ -71,10 +71,15 @@ def register(thing: Method | Metric | DatasetCard, *, replace: bool = False) -> 
         )
 
 
-def load_files(paths: Iterable[str | Path]) -> tuple[Record, ...]:
+def file_names(paths: str | Path | Iterable[str | Path]) -> tuple[str | Path, ...]:
+    """The plugin files that a call names: one path, or several."""
+    return (paths,) if isinstance(paths, str | Path) else tuple(paths)
+
+
+def load_files(paths: str | Path | Iterable[str | Path]) -> tuple[Record, ...]:
     """Load plugin files, each once, and return their records for a plan."""
     records: dict[str, Record] = {}
-    for path in map(Path, paths):
+    for path in map(Path, file_names(paths)):
         source = _read(path)
         digest = hashlib.sha256(source).hexdigest()
         _load(str(path), source, digest)

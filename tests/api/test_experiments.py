@@ -214,7 +214,7 @@ def test_results_of_a_plugin_are_read_with_the_plugin(tmp_path: Path):
     process("compare", "--data", "synthetic(clients=4)", *words, "--out", tmp_path / "out")
     with pytest.raises(ValueError, match=r"\(plugins= in Python\)"):
         evenly.load_results(tmp_path / "out")
-    assert list(evenly.load_results(tmp_path / "out", plugins=[own])) == ["careful"]
+    assert list(evenly.load_results(tmp_path / "out", plugins=str(own))) == ["careful"]
 
 
 @pytest.mark.usefixtures("registries")
@@ -227,7 +227,7 @@ def test_a_command_names_plugins_and_changes_and_every_evaluation_is_logged(tmp_
     }  # fmt: skip
     points: list[Any] = []
     found = evenly.run(
-        experiment, rounds=2, plugins=[own], log=points.append, out=tmp_path / "out", progress=False
+        experiment, rounds=2, plugins=own, log=points.append, out=tmp_path / "out", progress=False
     )
     assert list(found) == ["careful"]
     assert {point.round for point in points} == {0, 1, 2}

@@ -36,7 +36,7 @@ from evenly.experiment.observe import Log
 from evenly.experiment.paper import paper_lines
 from evenly.experiment.reopen import open_results, open_study, read_plan, read_search
 from evenly.experiment.study import StudyPlan
-from evenly.plugins import load_files
+from evenly.plugins import file_names, load_files
 from evenly.validation import shortened
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def compare(
     out: str | Path | None = None,
     force: bool = False,
     progress: Show = True,
-    plugins: Iterable[str | Path] = (),
+    plugins: str | Path | Iterable[str | Path] = (),
     log: Loggers = (),
     **settings: Any,
 ) -> Results:
@@ -88,7 +88,7 @@ def compare(
         force: Whether to replace results of other settings in the folder.
         progress: Whether to show progress, or a function that is called with the number of rounds
             done and of all rounds.
-        plugins: Python files that register methods, metrics or data sets.
+        plugins: Python file, or files, that register methods, metrics or data sets.
         log: Loggers that follow every evaluation: "tensorboard", "mlflow" or "wandb". They need
             `out`. Or a function, which is called with the `Point` of each evaluation.
         client: Column of a table that names the client of each row. For a Dataset also an array
@@ -132,7 +132,7 @@ def compare(
     """
     if isinstance(methods, Iterator):
         methods = list(methods)
-    plugins = tuple(plugins)
+    plugins = file_names(plugins)
     plan = plan_comparison(data, methods, settings, plugins)
     record = RunRecord(command=call_of("compare", data, methods, settings, plugins))
     options = options_of(progress, force=force, log=log)
@@ -148,7 +148,7 @@ def run(
     rounds: int | None = None,
     force: bool = False,
     progress: Show = True,
-    plugins: Iterable[str | Path] = (),
+    plugins: str | Path | Iterable[str | Path] = (),
     log: Loggers = (),
 ) -> Results | StudyResults:
     """Run an experiment file, as `evenly run` does.
@@ -189,7 +189,7 @@ def run(
         contents, name = read(Path(experiment)), Path(experiment).stem
     short = {"quick": quick, "seeds": seeds, "rounds": rounds}
     words = "..." if isinstance(experiment, Mapping) else repr(str(experiment))
-    call = _Call("run", short, tuple(plugins), options_of(progress, force=force, log=log))
+    call = _Call("run", short, file_names(plugins), options_of(progress, force=force, log=log))
     return call.of(contents, name, out, words)
 
 
@@ -202,7 +202,7 @@ def reproduce(
     rounds: int | None = None,
     force: bool = False,
     progress: Show = True,
-    plugins: Iterable[str | Path] = (),
+    plugins: str | Path | Iterable[str | Path] = (),
     log: Loggers = (),
 ) -> Results | StudyResults | dict[str, Results | StudyResults]:
     """Run a paper's experiment and compare its figures with ours, as `evenly reproduce` does.
@@ -237,7 +237,9 @@ def reproduce(
         ['split', 'method', 'metric', 'paper']
     """
     short = {"quick": quick, "seeds": seeds, "rounds": rounds}
-    call = _Call("reproduce", short, tuple(plugins), options_of(progress, force=force, log=log))
+    call = _Call(
+        "reproduce", short, file_names(plugins), options_of(progress, force=force, log=log)
+    )
     names = paper_experiments(name)
     if not names:
         return call.of(read_packaged(name), name, out, repr(name))
@@ -255,7 +257,7 @@ def reproduce(
 
 
 def load_results(
-    folder: str | Path, *, plugins: Iterable[str | Path] = ()
+    folder: str | Path, *, plugins: str | Path | Iterable[str | Path] = ()
 ) -> "Results | StudyResults | TuningResults":
     """Read the results in a folder, written by a function, by the command line or by a deployment.
     Nothing is trained.

@@ -23,7 +23,7 @@ from evenly.experiment.folder import CHOSEN
 from evenly.experiment.search_trials import Trial, TuningChoice
 from evenly.experiment.tuning import QFFL, Tuning, open_search, search, trial_rows
 from evenly.experiment.tuning_space import TuningPlan, plan_tuning
-from evenly.plugins import load_files
+from evenly.plugins import file_names, load_files
 
 if TYPE_CHECKING:
     import altair as alt
@@ -148,7 +148,7 @@ def tune(
     out: str | Path | None = None,
     force: bool = False,
     progress: Show = True,
-    plugins: Iterable[str | Path] = (),
+    plugins: str | Path | Iterable[str | Path] = (),
     **settings: Any,
 ) -> TuningResults:
     """Search the settings that a method leaves open, as `evenly tune` does.
@@ -191,7 +191,7 @@ def tune(
         >>> len(found.table())
         3
     """
-    plugins, training = tuple(plugins), record_of(TrainingSettings, settings)
+    plugins, training = file_names(plugins), record_of(TrainingSettings, settings)
     files = load_files(plugins)
     source, held = source_of(data, record_of(ColumnSettings, settings))
     plan, number = plan_tuning(
