@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenly import trees
+from evenly import randomness, trees
 from evenly.algorithms import algorithm
 from evenly.data.federation import Shard
 from evenly.models import MLP, Logistic, Softmax
@@ -21,6 +21,7 @@ from evenly.parts.row_privacy import (
     SignalNoise,
     add_noise,
     clipped_sum,
+    signal_key,
     with_private_rows,
 )
 from evenly.parts.work import LocalTraining, Reweigh
@@ -279,3 +280,14 @@ def test_counts_are_noised_and_never_below_one_row() -> None:
     assert drawn.min() >= 1
     assert drawn[:, 0, 0].std() == pytest.approx(5.0, rel=0.05)
     assert drawn[:, 0, 0].mean() == pytest.approx(1000, abs=0.5)
+
+
+def test_signals_have_other_random_numbers_than_steps() -> None:
+    """`fold_in` and `split` give the same keys for small numbers."""
+    seed, steps = randomness.key_data(5), []
+    key = randomness.visit_key(seed, 3, 7)
+    for _ in range(50):
+        key, step = randomness.next_key(key)
+        steps += [key.tolist(), jax.random.key_data(step).tolist()]
+    signals = [jax.random.key_data(signal_key(seed, 3, 7, place)).tolist() for place in range(8)]
+    assert len(np.unique([*steps, *signals], axis=0)) == 108
