@@ -78,7 +78,7 @@ WHOLE_RUNS = (
 IN_USE = {  # tests that use most modules of a package
     "algorithms": ("tests/test_client_limits.py", *WHOLE_RUNS),
     "parts": ("tests/conformance/test_samplings.py", *WHOLE_RUNS),
-    "simulate": WHOLE_RUNS,
+    "simulate": (*WHOLE_RUNS, "tests/algorithms/test_frl_and_e2fl.py"),
     "metrics": ("tests/conformance/test_metrics.py",),
 }
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.M)

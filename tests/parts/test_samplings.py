@@ -2,9 +2,20 @@ import re
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from evenly.data.federation import Census
-from evenly.parts.sampling import Fraction, Full, Odds, Parity, Uniform, Weighted, _owners
+from evenly.parts.sampling import (
+    RARELY,
+    Fraction,
+    Full,
+    Odds,
+    Parity,
+    Uniform,
+    Weighted,
+    _owners,
+    poisson_slots,
+)
 from evenly.randomness import Draws
 from evenly.types import Select
 from tests.oracles import sampling
@@ -164,3 +175,11 @@ def test_a_place_belongs_to_the_client_whose_rows_lie_there():
     # the last is a draw rounded up to the very end
     places = np.array([0.0, 1.9, 2.0, 4.9, np.nextafter(5, 0), 5.0])
     np.testing.assert_array_equal(_owners(odds, places), [0, 0, 2, 2, 2, 2])
+
+
+@pytest.mark.parametrize(("registered", "rate"), [(5, 0.99), (20, 0.9), (300, 0.05), (1, 0.001)])
+def test_a_poisson_draw_hardly_ever_exceeds_its_slots(registered: int, rate: float):
+    slots = poisson_slots(registered, rate)
+    exceeded = [binom.sf(most, registered, rate) for most in (slots, slots - 1)]
+    assert exceeded[0] < RARELY
+    assert slots == 1 or exceeded[1] >= RARELY
