@@ -37,7 +37,7 @@ def test_groups_that_differ_are_found():
         np.testing.assert_array_equal(
             jnp.argsort(found.centres["a"][q]), oracle.vote(list(members))
         )
-    assert 1 <= found.iterations <= 20
+    assert 1 <= found.iterations < 20  # until nobody moves
 
 
 @pytest.mark.parametrize("seed", range(4))
