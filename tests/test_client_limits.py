@@ -31,3 +31,8 @@ def test_the_typical_weight_is_that_of_an_average_client(name: str, weights: str
     np.testing.assert_allclose(
         rule.bounds((), LIMITS).typical, weighed.weight * jnp.exp(exponent), rtol=1e-4
     )
+
+
+@pytest.mark.parametrize("form", ["additive", "exponential"])
+def test_a_client_of_fairfed_counts_as_one_fallback_at_most(form: str):
+    assert algorithm(f"fairfed(form={form})+full").rule.bounds((), LIMITS).extras == 1

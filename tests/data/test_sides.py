@@ -49,6 +49,11 @@ def test_shares_may_exceed_1_by_rounding_only():
             split_rows(np.zeros(4, int), 1, shares=shares, seed=0)
 
 
+def test_a_client_trains_on_one_row_at_least():
+    parts = split_rows(np.array([0, 0, 0, 1]), 2, shares=(0.3, 0.4), seed=0)
+    assert [part.counts.tolist() for part in parts] == [[1, 1], [1, 0], [1, 0]]
+
+
 def test_labels_and_groups_may_have_as_many_values_as_allowed():
     rows = np.arange(MOST_CLASSES + 1)
     made = Federation.from_arrays(np.ones((MOST_CLASSES, 1)), rows[:-1], rows[:-1] % 2)

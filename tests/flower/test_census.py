@@ -192,3 +192,12 @@ def test_groups_of_whole_clients_are_said_by_all_and_are_few():
     alone, wrong = checked([said(10), said(20), said(30, {wire.CLIENT_GROUP: 1})])
     assert [one.node for one in wrong] == [30]
     assert roll_of(alone).client_group is None
+
+
+def test_the_last_of_more_groups_than_labels_can_be_unprivileged():
+    cells: dict[str, Any] = {}
+    wire.put(cells, wire.CELLS, np.array([[1, 2], [3, 2], [1, 1]]))
+    groups = ["men", "others", "women"]
+    agreed, strange = checked([said(3, cells, groups=groups, unprivileged=[2])])
+    assert strange == []
+    assert agreed[0].unprivileged == (2,)

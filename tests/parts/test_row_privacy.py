@@ -180,11 +180,14 @@ def distance(a: Any, b: Any) -> float:
     return float(np.sqrt(sum(squares)))
 
 
-def test_a_few_rows_at_a_time_give_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("filled", [7, 8])
+def test_a_few_rows_at_a_time_give_the_same_sum(
+    filled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(11, FEATURES)), draw.integers(0, 3, 11)
     task, model = TASKS["softmax"], {"w": jnp.ones((FEATURES, 3)), "b": jnp.zeros(3)}
-    own = batch(x, y, mask=np.arange(11) < 8)
+    own = batch(x, y, mask=np.arange(11) < filled)
     at_once = clipped_sum(task, model, own, 0.5, jax.random.key(0))
     monkeypatch.setattr(row_privacy, "MOST_NUMBERS", 3 * 12)
     assert distance(clipped_sum(task, model, own, 0.5, jax.random.key(0)), at_once) < 1e-5

@@ -82,6 +82,14 @@ def test_a_plain_method_beside_a_private_one_is_as_alone(tiny: Federation):
     assert both[0].cut is None
 
 
+def test_private_methods_side_by_side_are_as_alone(tiny: Federation):
+    sweep = f"q-fedavg(q=[0, 1])+full+{LOOSE}"
+    alone = [*made(tiny, f"fedavg+full+{LOOSE}"), *made(tiny, sweep)]
+    for one, other in zip(made(tiny, f"fedavg+full+{LOOSE}, {sweep}"), alone, strict=True):
+        np.testing.assert_allclose(flat(one.model), flat(other.model), rtol=1e-6, atol=1e-7)
+        np.testing.assert_array_equal(np.asarray(one.cut), np.asarray(other.cut))
+
+
 def test_noise_is_released_where_nobody_came(tiny: Federation):
     """An empty round must not show: with everybody gone, the model still moves by noise."""
     text = f"fedavg(weights=equal)+full+{TIGHT}"
