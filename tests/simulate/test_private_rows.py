@@ -162,6 +162,22 @@ def test_noise_in_counts_differs_between_clients_and_rounds(
     assert len(np.unique(np.abs(loud.weights - quiet.weights)[0].round(7))) > 1
 
 
+def test_noise_in_a_mean_loss_is_that_of_the_sum_by_the_number_of_rows(
+    tiny: Federation, task: Softmax
+) -> None:
+    text = "term(alpha=1, weights=equal, learning_rate=1e-9)+full+dp(unit=row, noise_multiplier=0,"
+    text += " rate=0.5, measure_every=1, loss_bound=4, signal_noise="
+    (quiet,), (loud,) = (
+        simulate(task, tiny, [algorithm(f"{text}{noise})")], 400) for noise in (0, 0.1)
+    )
+    change = np.log(loud.weights) - np.log(quiet.weights)  # noise in the losses, up to a shift
+    found = (change[:, 1:] - change[:, :1]).std(0)
+    sizes = tiny.train.counts
+    np.testing.assert_allclose(
+        found, 0.1 * 4 * np.sqrt(1 / sizes[1:] ** 2 + 1 / sizes[0] ** 2), rtol=0.15
+    )
+
+
 def test_a_model_with_running_statistics_is_refused() -> None:
     from evenly import trees
     from evenly.parts.row_privacy import PrivateTraining
