@@ -4,8 +4,8 @@
 layer over them, so that both give the same results.
 
 - `settings`: arguments turned into a plan: data, methods, models, training.
-- `execution`: runs plans and studies, in memory or into a folder. `progress`: progress bars.
+- `execution`: runs plans, studies and papers, in memory or into a folder. `progress`: bars.
 - `results`: what they return: reports, `tables` that compare, charts (`plots`) and models
   (`trained`). `study_results` and `search` are the same for studies and for tuning.
-- `experiments`: the public functions. `papers`: all experiments of a paper.
+- `experiments`: the public functions.
 """

@@ -1,11 +1,11 @@
-"""Run plans and studies: in memory, or into a folder that can be resumed, with progress."""
+"""Run plans, studies and papers: in memory, or into a folder that can be resumed, with progress."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from evenly.api.results import Results
 from evenly.api.study_results import StudyResults
@@ -42,7 +42,13 @@ from evenly.experiment.observe import Log
 from evenly.experiment.paper import Paper, paper_lines, side_by_side
 from evenly.experiment.plan import Plan, Program, members_of
 from evenly.experiment.promises import privacy_record
-from evenly.experiment.study import StudyPlan, execute_study, method_rows, study_with_promises
+from evenly.experiment.study import (
+    Study,
+    StudyPlan,
+    execute_study,
+    method_rows,
+    study_with_promises,
+)
 from evenly.models import check_task
 from evenly.papers.thesis import study_rows
 
@@ -217,3 +223,41 @@ def experiment_record(experiment: Experiment, command: str, *, short: bool = Fal
         paper=experiment.paper.model_dump() if experiment.paper else None,
         short=short,
     )
+
+
+# The experiments of a paper, for `evenly.reproduce` and for the command of that name.
+
+T = TypeVar("T")
+
+
+def paper_folder(paper: str, short: Mapping[str, Any]) -> Path:
+    """The folder of a paper's results, unless the user chooses another.
+
+    The settings are part of the name, so that the same call finds its finished experiments again.
+    """
+    settings = [key if value is True else f"{key}{value}" for key, value in short.items() if value]
+    return Path("results") / "-".join([paper, *settings])
+
+
+def run_each(
+    experiments: Mapping[str, Callable[[], T]], warn: Callable[[str], None]
+) -> dict[str, T]:
+    """Run the experiments and return the results of those that succeeded. The others are passed to
+    `warn`, as a sentence.
+    """
+    results = {}
+    for name, run in experiments.items():
+        try:
+            results[name] = run()
+        except (ValueError, OSError) as error:
+            warn(f"{name} was not run. {error}")
+    return results
+
+
+def joint_report(studies: Sequence[Study], paper: str, folder: Path) -> Path | None:
+    """Report the studies of a paper together, if there are several."""
+    if len(studies) < 2:
+        return None
+    from evenly.papers.study_page import write_study_report  # Altair is slow to import
+
+    return write_study_report(studies, folder / "report.html", f"All studies of {paper} together")

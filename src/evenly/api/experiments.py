@@ -9,8 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from evenly.api.execution import ExecutionSettings, experiment_record, run_plan, run_study
-from evenly.api.papers import joint_report, paper_folder, run_each
+from evenly.api.execution import (
+    ExecutionSettings,
+    experiment_record,
+    joint_report,
+    paper_folder,
+    run_each,
+    run_plan,
+    run_study,
+)
 from evenly.api.progress import progress_bar
 from evenly.api.results import Results
 from evenly.api.settings import (

@@ -177,7 +177,7 @@ def reproduce(
     """Run a paper's experiments and print its figures beside ours. Name one experiment, or a paper
     to run all of them.
     """
-    from evenly.api.papers import paper_folder
+    from evenly.api.execution import paper_folder
     from evenly.cli.experiment_runs import RunTarget, run_paper, show_result
     from evenly.experiment.config import paper_experiments
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from evenly.api import execution
+from evenly.api.execution import joint_report, run_each
 from evenly.api.experiments import default_folder
-from evenly.api.papers import joint_report, run_each
 from evenly.api.progress import progress_bar
 from evenly.api.results import Results
 from evenly.api.study_results import StudyResults
