@@ -124,10 +124,7 @@ def privacy_part() -> str:
 
 def _row_words(name: str, one: Measured) -> str:
     taken = _taken(one).replace("Measured", "were measured")
-    return (
-        f" The steps of {judging.WORDS[name]} {taken}, with {versions(one['versions'])}, at a load"
-        f" average of {one['load']:g}: other programs ran, too."
-    )
+    return f" The steps of {judging.WORDS[name]} {taken}, with {versions(one['versions'])}."
 
 
 def _milliseconds(value: float) -> str:
