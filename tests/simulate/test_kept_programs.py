@@ -3,6 +3,7 @@ cannot be written.
 """
 
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,26 @@ def test_programs_are_kept_in_a_folder_for_this_kind_of_machine(
     assert place.parent == home / "compiled"
     jax.jit(lambda x: x * 3 + 1)(2.0)
     assert list(place.iterdir())
+
+
+def test_a_program_that_is_only_partly_written_is_compiled(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Another process may be writing it. JAX warns; the user is not told of a thing that needs
+    nothing done.
+    """
+    monkeypatch.setattr(program_cache, "LEAST_SECONDS", 0.0)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        chosen()
+        jax.jit(lambda x: x * 5 + 2)(2.0)
+        entries = [path for path in home.rglob("*-cache") if path.is_file()]
+        assert entries
+        for path in entries:
+            path.write_bytes(path.read_bytes()[:-10])
+        jax.clear_caches()
+        assert jax.jit(lambda x: x * 5 + 2)(2.0) == 12
+    assert [str(one.message) for one in shown] == []
 
 
 def test_another_version_has_another_folder(home: Path, monkeypatch: pytest.MonkeyPatch):

@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import time
+import warnings
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -24,6 +25,7 @@ SWITCH = "EVENLY_COMPILED"
 # read
 LEAST_SECONDS = 0.5
 MOST_BYTES = 2**29  # of all programs; the oldest are removed first
+UNREADABLE = "Error reading persistent compilation cache entry"  # how a warning of JAX begins
 LEAST_SETTING = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
 
 
@@ -45,7 +47,12 @@ def cache_path() -> Path:
 
 @cache
 def enable_cache() -> None:
-    """Cache compiled programs from now on, unless the user decided otherwise."""
+    """Cache compiled programs from now on, unless the user decided otherwise.
+
+    JAX writes an entry in place. Another process that reads it at that moment finds a part of it,
+    warns and compiles the program itself, which is what it should do: the warning is not shown.
+    """
+    warnings.filterwarnings("ignore", UNREADABLE, UserWarning)
     if (
         os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false")
         or jax.config.values["jax_compilation_cache_dir"]
