@@ -36,3 +36,12 @@ def test_the_typical_weight_is_that_of_an_average_client(name: str, weights: str
 @pytest.mark.parametrize("form", ["additive", "exponential"])
 def test_a_client_of_fairfed_counts_as_one_fallback_at_most(form: str):
     assert algorithm(f"fairfed(form={form})+full").rule.bounds((), LIMITS).extras == 1
+
+
+def test_a_client_of_afl_says_its_presence_its_place_and_its_weight():
+    """Before training one presence and one place of at most 1, then a weight of at most three
+    shares of 50 clients.
+    """
+    bounds = algorithm("afl(bins=8, form=local)+full").rule.bounds((), LIMITS)
+    assert bounds.typical == pytest.approx(1 / 50)
+    assert bounds.contributions == (pytest.approx((1.0, 1.0, 3 / 50)),)

@@ -58,6 +58,8 @@ def test_python_gives_the_same_as_the_command(table: Path):
     gap = found.group_table.loc["sex=female", "spd"]
     assert abs(gap) < 1
     assert f"<td>{gap:.3f}".rstrip("0") in found._repr_html_()
+    accuracy = found.group_table.loc["sex=female", "accuracy"]
+    assert f"<td>{accuracy:.1f}</td>" in found._repr_html_(), "percentages have one digit"
     assert repr(found).startswith("Audit of 800 rows")
 
 

@@ -365,3 +365,9 @@ def test_where_nobody_can_take_what_was_cut_it_is_lost():
     assert below.tolist() == [-1, 0]
     held = np.array([1.0, 2.0])
     assert redistribute(held, 1.0, 3.0, np.zeros(2, bool)) is held
+
+
+def test_a_share_of_a_round_in_which_nobody_returned_changes_nothing():
+    found, flags = cut([0.0, 0.0], "2x", returned=[False, False])
+    assert found.tolist() == [0, 0]
+    assert flags == []

@@ -304,6 +304,7 @@ def test_measure_reads_loaders_and_tensors_alike(tiny: Federation, room: Room) -
         == ((rows.group == 1) & (rows.y == 2) & (logits.argmax(1).numpy() == 0)).sum()
     )
     assert found[wire.EXAMPLES] == rows.size
+    assert found[wire.UNPRIVILEGED] == (rows.group == 0).sum(), "group 0, unless others are named"
     MetricRecord(found)  # holds nothing that Flower refuses
     with pytest.raises(ValueError, match="labels=2, groups=2"):
         in_torch.measure(model, rows, ("table",))

@@ -20,7 +20,7 @@ from evenly.flower.clients.egress import read_egress
 from evenly.flower.clients.jax import JaxEngine, app
 from evenly.flower.clients.ledger import RowLedger, SpentError, ToldError
 from evenly.flower.clients.private import HiddenError, whole_counts
-from evenly.flower.clients.rows import ClientData, client_of
+from evenly.flower.clients.rows import ClientData, batches_of, client_of
 from evenly.flower.roster import notation_of
 from evenly.models import Custom, Softmax
 from evenly.privacy.row_account import calibrated, row_epsilon, run_epsilon
@@ -47,6 +47,15 @@ def room(tiny: Federation, task: Softmax, tmp_path: Path) -> Room:
     for k, context in enumerate(made.contexts):
         context.node_config["ledger"] = str(tmp_path / f"ledger-{k}.json")
     return made
+
+
+def test_a_client_of_one_row_draws_batches_and_one_without_rows_is_refused():
+    work = algorithm(f"fedavg+dp(unit=row, {QUIET})").work
+    drawn = batches_of(work, 0, 1, 0, 1)
+    assert drawn.shape[1] == 1
+    assert set(drawn.ravel().tolist()) == {-1, 0}
+    with pytest.raises(ValueError, match="Client 3 has no training rows"):
+        batches_of(work, 0, 1, 3, 0)
 
 
 def first_model(task: Softmax) -> Any:

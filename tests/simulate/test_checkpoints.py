@@ -254,3 +254,29 @@ def test_another_versions_checkpoint_is_not_used(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("evenly.simulate.run.__version__", "99.0")
     go(path, seen=seen)
     assert min(seen) <= 2
+
+
+def test_writing_takes_at_most_a_tenth_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The next save waits ten times as long as the last one took beyond a second."""
+    now, written = [0.0], []
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 2.0)
+    file = checkpoints.CheckpointFile(tmp_path / "run.npz", "mark")
+
+    def write_at(seconds: float, takes: float) -> None:
+        now[0] = seconds
+
+        def arrays() -> list[np.ndarray]:
+            now[0] += takes
+            written.append(seconds)
+            return [np.zeros(1)]
+
+        file.write_if_due(1, arrays)
+
+    write_at(1.9, takes=0.1)
+    write_at(2.1, takes=0.1)  # the first that is due; done at 2.2
+    write_at(4.1, takes=0.1)
+    write_at(4.3, takes=5.0)  # done at 9.3, and 40 seconds without
+    write_at(49.2, takes=0.1)
+    write_at(49.4, takes=0.1)
+    assert written == [2.1, 4.3, 49.4]

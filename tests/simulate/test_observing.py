@@ -8,7 +8,7 @@ import pytest
 from evenly.data.splits import SPLITS
 from evenly.models import MLP
 from evenly.simulate import schedule, simulate
-from evenly.simulate.traces import EvaluationFeed
+from evenly.simulate.traces import EvaluationFeed, _only_members
 from evenly.types import NO_CHOICE, Trace
 from tests.simulations import Simulated, algorithms, same_bits
 
@@ -134,3 +134,10 @@ def test_only_what_is_new_is_told_and_rounds_are_left_empty(simulated: Simulated
     assert first.choice is NO_CHOICE
     feed.send([[*own, *own] for own in pieces])
     assert [trace.rounds.tolist() for trace in told.told[1]] == [[3], [3]]
+
+
+def test_a_trace_has_as_many_places_as_the_round_with_the_most_members():
+    members = np.array([[False, True, True, False], [True, False, False, False]])
+    clients, losses = _only_members(members, np.array([[4, 5, 6, 7], [8, 9, 1, 2]]), members * 0.5)
+    assert clients.tolist() == [[5, 6], [8, 9]]
+    assert losses.tolist() == [[0.5, 0.5], [0.5, 0.0]]

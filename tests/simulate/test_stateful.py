@@ -73,29 +73,31 @@ def test_runs_share_the_random_numbers_of_their_clients(fitting: Normalised, tin
         np.testing.assert_allclose(leaves(trace.model), leaves(alone.model), atol=2e-6)
 
 
-def test_a_round_is_what_a_loop_over_clients_computes(fitting: Normalised, tiny: Federation):
+def test_rounds_are_what_a_loop_over_clients_computes(fitting: Normalised, tiny: Federation):
     """Plain gradient steps with the keys of each visit; parameters and state are averaged by
     size.
     """
     (method,) = algorithms("fedavg(weights=size, learning_rate=0.2)+full")
-    (trace,) = simulate(fitting, tiny, [method], 1)
-    start = fitting.init(jax.random.key(0))
+    (trace,) = simulate(fitting, tiny, [method], 2)
+    expected = fitting.init(jax.random.key(0))
     planner = Planner(tiny, method.work, [method.select], seeds=Seeds(), dropout=0.0)
-    room = planner.most_steps_per_round
-    block = planner.block(
-        0, 1, rounds=1, steps=room, stops=np.array([1]), evaluate=np.array([False])
-    )
-    models = []
-    for k, client in enumerate(block.cohort[0]):
-        model, key = start, visit_key(key_data(0), 0, int(client))
-        for s in range(block.first_step[k], block.first_step[k + 1]):
-            key, now = next_key(key)
-            model = _plain_step(fitting, model, _batch(tiny, block.rows[s]), now)
-        models.append(model)
-    shares = tiny.train.counts[block.cohort[0]] / tiny.train.counts.sum()
-    expected = jax.tree.map(
-        lambda *own: sum(a * w for a, w in zip(shares, own, strict=True)), *models
-    )
+    for t in range(2):
+        block = planner.block(
+            t, t + 1, rounds=1, steps=planner.most_steps_per_round,
+            stops=np.array([1]), evaluate=np.array([False]),
+        )  # fmt: skip
+        models = []
+        for k, client in enumerate(block.cohort[0]):
+            model, key = expected, visit_key(key_data(0), t, int(client))
+            for s in range(block.first_step[k], block.first_step[k + 1]):
+                key, now = next_key(key)
+                model = _plain_step(fitting, model, _batch(tiny, block.rows[s]), now)
+            models.append(model)
+        shares = tiny.train.counts[block.cohort[0]] / tiny.train.counts.sum()
+        expected = jax.tree.map(
+            lambda *own, shares=shares: sum(a * w for a, w in zip(shares, own, strict=True)),
+            *models,
+        )
     np.testing.assert_allclose(leaves(trace.model), leaves(expected), atol=2e-6)
 
 

@@ -333,7 +333,8 @@ def _within(view: GroupView, favourable: str | None) -> list[str]:
     """Describe whether the gap also occurs within clients."""
     if view.client_gaps is None or view.client_gaps.clients < 2:
         return []
-    who = f"people with {view.title} “{view.names[view.unprivileged or 0]}”"
+    assert view.unprivileged is not None  # its gaps are those of the clients
+    who = f"people with {view.title} “{view.names[view.unprivileged]}”"
     where = f"the {view.client_gaps.clients:,} clients with enough people of both kinds"
     worse = sum(each.has_interval and each.high < 0 for each in view.client_gaps.spd)
     many = f"; in {worse:,} of them the whole interval lies below 0" if worse else ""

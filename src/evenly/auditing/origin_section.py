@@ -46,7 +46,8 @@ def origin_parts(view: GroupView, clients: ClientView | None) -> list[Html]:
         ]
         for metric, origin in view.origins.items()
     ]
-    name = view.names[view.unprivileged or 0]
+    assert view.unprivileged is not None  # its gap was split
+    name = view.names[view.unprivileged]
     caption = f"“{name}” minus all others. {HOW} {_limits(next(iter(view.origins.values())))}"
     table = grid(nonbreaking(caption.strip()), columns, rows, kind="compact")
     title = "Where the gap comes from"

@@ -514,7 +514,8 @@ def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
     """The gap in each client, the largest disadvantage first."""
     if view.client_gaps is None or clients is None or not view.client_gaps.clients:
         return []
-    spd, eod, g = view.client_gaps.spd, view.client_gaps.eod, view.unprivileged or 0
+    spd, eod, g = view.client_gaps.spd, view.client_gaps.eod, view.unprivileged
+    assert g is not None  # the gaps are its own
     order = sorted((k for k in range(len(spd)) if spd[k].has_value), key=lambda k: spd[k].value)[
         :TABLE_CLIENTS
     ]

@@ -64,7 +64,7 @@ class Cohort(NamedTuple):
         if self.clip is None:
             return 1.0
         norm = jnp.sqrt(jnp.where(jnp.isfinite(square_norm), square_norm, 0.0))
-        return jnp.where(norm > self.clip, self.clip / jnp.where(norm > 0, norm, 1.0), 1.0)
+        return jnp.minimum(self.clip / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny), 1.0)
 
     @property
     def padding(self) -> int:
