@@ -318,6 +318,12 @@ class Rule(Protocol):
         """Public numbers before the first round, from sums over the census. By default none."""
         return ()
 
+    def after_begin(self) -> "Rule":
+        """The same rule without the settings that only `begin` reads: rules that are alike then
+        share a compiled program. By default the rule itself.
+        """
+        return self
+
     def remember(self, public: Tree, own: Own) -> Tree:
         """Memory of a client that takes part for the first time. By default none."""
         return ()

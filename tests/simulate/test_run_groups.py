@@ -30,6 +30,7 @@ def numbers(run_group: RunGroup) -> tuple[Any, Any]:
         ("fedavg,fedavg+server-adam", JOINT, [[0, 1]]),
         ("fedavg,fedavg(epochs=2),fedavg", JOINT, [[0, 2], [1]]),  # other work is another program
         ("fedavg,fedmgda,fedavg", JOINT, [[0, 2], [1]]),  # vectors are kept: alone
+        ("fairfed(metric=[eod, spd, accuracy])", APART, [[0, 1, 2]]),  # read at the beginning only
         ("ifca(groups=2),fedavg", JOINT, [[0], [1]]),
         ("fedavg,fedavg+uniform(clients=2)", JOINT, [[0], [1]]),
     ],

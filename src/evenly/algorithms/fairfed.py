@@ -39,7 +39,7 @@ from evenly.algorithms.weights import weights_setting
 from evenly.data.federation import Census
 from evenly.data.sides import sides
 from evenly.parts.sampling import Full
-from evenly.records import leaf, record, require, static
+from evenly.records import leaf, record, replace, require, static
 from evenly.types import Array, Bounds, Limits, Own, Rule, Totals, Tree, Weighed
 
 METRICS = ("eod", "spd", "accuracy")
@@ -115,6 +115,9 @@ class FairFed(Rule):
             jnp.zeros((), jnp.int32),
             jnp.asarray(counted_cells(self.metric, census), float),
         )
+
+    def after_begin(self) -> "FairFed":
+        return replace(self, metric=METRICS[0])  # `cells` say what is counted
 
     def remember(self, public: SideRates, own: Own) -> Tree:
         return self.size(own) / public.size if self.form == "additive" else ()

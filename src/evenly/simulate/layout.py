@@ -5,6 +5,7 @@ algorithms into a run group, `Shape` holds every number that a program is compil
 functions below choose lanes, devices and strides and whether data are streamed.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from evenly.parts.sampling import Full
 from evenly.parts.work import LocalTraining
 from evenly.privacy.gate import ClientGate
 from evenly.round import Memory
-from evenly.types import Algorithm, Array, Prepare, Rule, Select, Server, Task, Tree, Work
+from evenly.types import Algorithm, Array, Census, Prepare, Rule, Select, Server, Task, Tree, Work
 
 # The arrays of a compiled program: data, state and the parts of the runs.
 
@@ -332,6 +333,28 @@ class RunGroup(NamedTuple):
     selects: tuple[Select, ...]
     prepares: tuple[Prepare | None, ...]
 
+    def begin(self, census: Census) -> tuple[Tree, ...]:
+        """The public numbers of each rule group before the first round."""
+        return tuple(
+            _begin([a.rule for a in self.algorithms[start:stop]], census)
+            for start, stop in itertools.pairwise(self.bounds)
+        )
+
+
+def _begin(rules: Sequence[Rule], census: Census) -> Tree:
+    """What rules begin with, stacked: one call for all of those with the same structure."""
+    alike: dict[str, list[int]] = {}
+    for i, rule in enumerate(rules):
+        alike.setdefault(str(jax.tree.structure(rule)), []).append(i)
+    begun = [
+        jax.vmap(lambda rule: rule.begin(census), axis_size=len(own))(
+            _stack([rules[i] for i in own])
+        )
+        for own in alike.values()
+    ]
+    order = np.argsort(np.concatenate(list(alike.values())))
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts)[order], *begun)
+
 
 def companions(
     algorithms: Sequence[Algorithm], task: Task, *, join: bool | None = None
@@ -373,7 +396,7 @@ def _group_key(algorithm: Algorithm, task: Task, samplings: dict[str, str]) -> s
     if task.joint and not alone:
         return f"{work} {samplings.get(select, select)}"
     return (
-        f"{work} {select} {jax.tree.structure((algorithm.rule, algorithm.server))}"
+        f"{work} {select} {jax.tree.structure((algorithm.rule.after_begin(), algorithm.server))}"
         f" {algorithm.network!r} {algorithm.privacy and algorithm.privacy.adapts}"
     )
 
@@ -401,7 +424,7 @@ def group_runs(
     """
     gates = [None] * len(algorithms) if gates is None else gates
     structures = [
-        str(jax.tree.structure((a.rule, a.server, gate)))
+        str(jax.tree.structure((a.rule.after_begin(), a.server, gate)))
         for a, gate in zip(algorithms, gates, strict=True)
     ]
     first = {s: i for i, s in reversed(list(enumerate(structures)))}
@@ -423,7 +446,7 @@ def group_runs(
             RuleGroup(
                 *_stack(
                     [
-                        (ordered[i].rule, ordered[i].server, gated[i])
+                        (ordered[i].rule.after_begin(), ordered[i].server, gated[i])
                         for i in range(bounds[b], bounds[b + 1])
                     ]
                 )

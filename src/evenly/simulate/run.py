@@ -449,15 +449,8 @@ class _Simulation:
 
     def _first_public(self) -> tuple[Tree, ...]:
         """The public numbers of each rule group before the first round."""
-        census, bounds = self.federation.census(), self.shape.bounds
         with on_host():
-            publics = [
-                jax.vmap(lambda rule: rule.begin(census), axis_size=bounds[i + 1] - bounds[i])(
-                    group.rule
-                )
-                for i, group in enumerate(self.parts.rules)
-            ]
-        return tuple(publics)
+            return self.run_group.begin(self.federation.census())
 
     def _first_state(self) -> State:
         shape = self.shape
