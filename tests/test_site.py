@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pytest
 
 from tools import gallery
+from tools.colours import with_dark_colours
 from tools.gallery import EXHIBITS
 from tools.site import OUTSIDE, expand
 
@@ -133,6 +134,14 @@ def test_folders_of_the_navigation_become_their_pages_and_absent_pages_are_left_
     for name in ("a", "b"):
         (tmp_path / "some" / f"{name}.md").write_text(f"# Page {name}\n")
     assert expand([{"All": ["one.md", "some/"]}], tmp_path) == [{"All": ["one.md", *pages]}]
+
+
+def test_charts_of_reports_have_dark_colours_on_the_site(site: Path):
+    for name in ("pictures/qffl-synthetic.svg", "tutorials/images/own_table-1.svg"):
+        chart = (site / name).read_text()
+        assert "prefers-color-scheme:dark" in chart
+        assert not re.search(r'(fill|stroke)="#', chart)
+        assert with_dark_colours(chart) == chart
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path):

@@ -5,8 +5,9 @@
 
 The generator reads a folder of Markdown and a settings file. Everything particular to this project
 happens before: pages from outside docs/ are added, links are rewritten to where their targets are
-in the site, folders in `nav` are replaced by their pages, and the gallery and the first page show
-the reports that `tools/gallery.py` built. A page in `nav` that does not exist is left out.
+in the site, folders in `nav` are replaced by their pages, the gallery and the first page show the
+reports that `tools/gallery.py` built, and charts get dark colours. A page in `nav` that does not
+exist is left out.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from typing import Any
 import yaml
 
 from tools import gallery
+from tools.colours import with_dark_colours
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -94,6 +96,8 @@ def assemble(folder: Path, reports: Path) -> Path:
     page.write_text(gallery.with_reports(page.read_text(), reports, page.parent))
     first = folder / "pages" / "index.md"
     first.write_text(gallery.with_example(first.read_text(), reports))
+    for picture in (folder / "pages").rglob("*.svg"):
+        picture.write_text(with_dark_colours(picture.read_text()))
     settings, _, nav = SETTINGS.read_text().partition("\nnav:\n")
     expanded = json.dumps(expand(yaml.safe_load(nav), folder / "pages"))
     path = folder / "mkdocs.yml"
