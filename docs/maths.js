@@ -18,7 +18,21 @@
         displayMode: text.startsWith("\\["),
         throwOnError: false,
       });
+      keepTogether(formula);
     }
   });
   document.head.append(script);
+
+  // A comma or a full stop behind a formula must not start a line.
+  function keepTogether(formula) {
+    const after = formula.nextSibling;
+    const mark = after?.nodeType === Node.TEXT_NODE && after.data.match(/^[.,;:)]+/);
+    if (!mark) return;
+    after.data = after.data.slice(mark[0].length);
+    const together = document.createElement("span");
+    const pieces = formula.querySelector(".katex-html")?.children.length; // lines may break between them
+    if (pieces === 1) together.style.whiteSpace = "nowrap";
+    formula.replaceWith(together);
+    together.append(formula, mark[0]);
+  }
 })();

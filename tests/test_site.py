@@ -16,8 +16,9 @@ from urllib.parse import unquote
 import pytest
 
 from tools import gallery
+from tools.colours import with_dark_colours
 from tools.gallery import EXHIBITS
-from tools.site import OUTSIDE, expand
+from tools.site import OUTSIDE, expand, unbroken
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -97,7 +98,7 @@ def test_every_link_and_picture_and_anchor_exists(site: Path):
 
 def test_the_gallery_shows_reports_that_are_built_and_says_how_to_build_the_others(site: Path):
     page = (site / "gallery" / "index.html").read_text()
-    assert "fedavg is right for 78 % of rows." in page
+    assert "fedavg is right for 78\N{NO-BREAK SPACE}% of rows." in page
     assert "built in 12 seconds" in page
     assert (site / "gallery" / "synthetic" / "report.html").read_text() == REPORT
     assert page.count("was built without the report") == len(EXHIBITS) - 1
@@ -133,6 +134,20 @@ def test_folders_of_the_navigation_become_their_pages_and_absent_pages_are_left_
     for name in ("a", "b"):
         (tmp_path / "some" / f"{name}.md").write_text(f"# Page {name}\n")
     assert expand([{"All": ["one.md", "some/"]}], tmp_path) == [{"All": ["one.md", *pages]}]
+
+
+def test_a_number_stays_with_its_sign_and_unit_but_not_in_code_or_headings():
+    page = "# 10 %\n\n84 ±\n2 % with q = 1, `q = 1` and $q = 1$\n\n    echo 10 %\n"
+    told = unbroken(page).replace("\N{NO-BREAK SPACE}", "_")
+    assert told == "# 10 %\n\n84_±_2_% with q_=_1, `q = 1` and $q = 1$\n\n    echo 10 %\n"
+
+
+def test_charts_of_reports_have_dark_colours_on_the_site(site: Path):
+    for name in ("pictures/qffl-synthetic.svg", "tutorials/images/own_table-1.svg"):
+        chart = (site / name).read_text()
+        assert "prefers-color-scheme:dark" in chart
+        assert not re.search(r'(fill|stroke)="#', chart)
+        assert with_dark_colours(chart) == chart
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path):

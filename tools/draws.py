@@ -180,7 +180,11 @@ def every_draw(draws: Stored) -> str:
         cells = [format_value(one["values"][draw], COLUMNS[one["metric"]]) for one in figures]
         fall = max(falls, key=lambda one: abs(one[draw]))[draw]
         rows.append([name, f"{mean:.0f} ± {deviation:.0f}", *cells, f"{fall:+.1f} %"])
-    titles = [f"{metric_title(one['metric'])}, `{one['label']}`" for one in figures]
+    titles = [
+        f"{metric_title(one['metric'])},<br>" + "<br>".join(f"`{line}`" for line in lines)
+        for one in figures
+        if (lines := lines_of(one["label"]).splitlines())
+    ]
     head = ["draw", "rows of a client", *titles, "loss, last quarter"]
     return table(head, rows, numbers(1, len(head)))
 

@@ -30,10 +30,11 @@ from evenly.datasets import DATASETS, synthetic_census
 from evenly.datasets.files import complete
 from evenly.models.named_models import choose_model
 from evenly.parts.ranking import dropped, inverse, vote
-from evenly.report.charts.theme import DARK, FONT, LIGHT, SHAPES, config, values
+from evenly.report.charts.theme import FONT, LIGHT, SHAPES, config, values
 from evenly.report.charts.weighing import AFL, weigh_losses
 from evenly.round import weigh
 from evenly.types import Signals
+from tools.colours import rules
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 SEEDS = range(5)
@@ -68,11 +69,7 @@ def themed(svg: str) -> str:
     """The picture with its colours for light and for dark, on a background of its own."""
     svg = REPEATED.sub("", svg)
     used = [name for name in LIGHT if name == "paper" or colour(name) in svg]
-    light, dark = (
-        ":root{" + "".join(f"--{name}:{theme[name]};" for name in used) + "}"
-        for theme in (LIGHT, DARK)
-    )
-    style = f"{light}@media(prefers-color-scheme:dark){{{dark}}}text{{font-family:{FONT}}}"
+    style = f"{rules(used)}text{{font-family:{FONT}}}"
     paper = f'<rect width="100%" height="100%" fill="{colour("paper")}"/>'
     head, end, body = svg.partition(">")
     return f"{head}{end}<style>{style}</style>{paper}{body}"

@@ -5,8 +5,9 @@
 
 The generator reads a folder of Markdown and a settings file. Everything particular to this project
 happens before: pages from outside docs/ are added, links are rewritten to where their targets are
-in the site, folders in `nav` are replaced by their pages, and the gallery and the first page show
-the reports that `tools/gallery.py` built. A page in `nav` that does not exist is left out.
+in the site, folders in `nav` are replaced by their pages, the gallery and the first page show the
+reports that `tools/gallery.py` built, and charts get dark colours. A page in `nav` that does not
+exist is left out.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from typing import Any
 import yaml
 
 from tools import gallery
+from tools.colours import with_dark_colours
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -38,6 +40,14 @@ DATA = ROOT / "benchmarks" / "results"  # files that the page of the benchmarks 
 SCRIPTS = (".py", ".pyc")  # of tutorials; they are no part of the site
 LINK = re.compile(r"(\]\()([^)\s#]+)([^)]*\))")
 COLOUR = r"\x1b\[[0-9;]*m"  # of a terminal
+# what is not prose: blocks and pieces of code, formulas, tags and headings
+FIXED = re.compile(
+    r"(^```.*?^```|^ {4}.*?$|^#.*?$|`[^`]*`|\$[^$]*\$|<[^>]*>)", re.DOTALL | re.MULTILINE
+)
+PAIRED = re.compile(
+    r"(?<=\d)[ \n](?=%)|(?<=[\d%])[ \n](?=±\s?\d)|(?<=±)[ \n](?=\d)"
+    r"|(?<=\b\w)[ \n](?==\s\d)|(?<=\b\w =)[ \n](?=\d)"
+)
 LONG = 30  # letters of a heading that fit into the navigation
 
 
@@ -94,6 +104,10 @@ def assemble(folder: Path, reports: Path) -> Path:
     page.write_text(gallery.with_reports(page.read_text(), reports, page.parent))
     first = folder / "pages" / "index.md"
     first.write_text(gallery.with_example(first.read_text(), reports))
+    for written in (folder / "pages").rglob("*.md"):
+        written.write_text(unbroken(written.read_text()))
+    for picture in (folder / "pages").rglob("*.svg"):
+        picture.write_text(with_dark_colours(picture.read_text()))
     settings, _, nav = SETTINGS.read_text().partition("\nnav:\n")
     expanded = json.dumps(expand(yaml.safe_load(nav), folder / "pages"))
     path = folder / "mkdocs.yml"
@@ -122,6 +136,17 @@ def relinked(source: Path, places: dict[Path, str]) -> str:
         return f"{before}{os.path.relpath(place, start or '.')}{after}" if place else match[0]
 
     return LINK.sub(relink, source.read_text())
+
+
+def unbroken(page: str) -> str:
+    """Return a page in which no line starts with the sign or the unit of a number.
+
+    >>> unbroken("84 ± 2 % with q = 1, `a = 1`").replace("\N{NO-BREAK SPACE}", "_")
+    '84_±_2_% with q_=_1, `a = 1`'
+    """
+    pieces = FIXED.split(page)  # prose and what is not prose take turns
+    pieces[::2] = [PAIRED.sub("\N{NO-BREAK SPACE}", prose) for prose in pieces[::2]]
+    return "".join(pieces)
 
 
 def expand(entries: list[Any], pages: Path) -> list[Any]:
