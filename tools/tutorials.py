@@ -17,6 +17,7 @@ import contextlib
 import io
 import json
 import os
+import pprint
 import re
 import signal
 import subprocess
@@ -34,6 +35,7 @@ FOLDER = ROOT / "docs" / "tutorials"
 IMAGES, OUTPUTS = "images", "outputs.json"
 MOST_BYTES = 80_000  # of an image
 MOST_SECONDS = 600  # that a script may take
+WIDEST = 90  # line of a value that is printed
 MARK = re.compile(r"^# %%(?P<kind> \[markdown\])?(?: tags=(?P<tags>\[.*\]))?\s*$")
 BEGIN, END = '<div class="output" markdown>', "</div>"
 OUTPUT = re.compile(f"{re.escape(BEGIN)}\n\n(.*?)\n\n{re.escape(END)}\n\n", re.DOTALL)
@@ -126,7 +128,7 @@ def _shown(value: Any, folder: Path, image: str) -> str:
         return _table(value)
     if hasattr(value, "_repr_html_"):
         return re.sub(r"(?<!\n)(?=<(?:p|table|tr|/table)\b)", "\n", value._repr_html_())
-    return _fenced(repr(value))
+    return _fenced(pprint.pformat(value, width=WIDEST, sort_dicts=False))
 
 
 def _fenced(text: str) -> str:
@@ -134,13 +136,18 @@ def _fenced(text: str) -> str:
 
 
 def _chart(chart: Any, folder: Path, name: str) -> str:
+    from evenly.report.charts.theme import saved_config
+
     place = folder / IMAGES / f"{name}.svg"
     place.parent.mkdir(exist_ok=True)
+    told = chart.to_dict()
+    if "background" not in told["config"]:  # a chart of the tutorial's own
+        chart = chart.properties(config=saved_config())
     chart.save(str(place))
     size = place.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(f"{place.name} must have at most {MOST_BYTES:,} bytes, got {size:,}.")
-    title = chart.to_dict().get("title", "Chart")
+    title = told.get("title", "Chart")
     words = title if isinstance(title, str) else title["text"]
     return f"![{words}]({IMAGES}/{place.name})"
 

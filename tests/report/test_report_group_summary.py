@@ -42,9 +42,9 @@ def test_a_method_that_is_clearly_more_alike_is_named_with_its_cost():
     assert (
         found.finding
         == "For the groups, |EOD|, the gap between the true positive rates of the unprivileged"
-        " (sex=female) and of everyone else, is 0.300 under fedavg. fair leaves it at 0.300. even"
-        " lowers it from 0.300 to 0.103, the least of all methods; the average accuracy changes"
-        " by −1.9 points."
+        " (sex=female) and of everyone else, is 0.300 under fedavg. fair leaves it at 0.300. Of"
+        " all methods it is smallest under even, which lowers it from 0.300 to 0.103; the average"
+        " accuracy changes by −1.9 points."
     )
     assert (
         found.cautions
@@ -69,7 +69,7 @@ def test_what_the_seeds_do_not_show_is_not_claimed():
     values = three([0.10, 0.50, 0.20], [78, 84, 77], third=[0.28, 0.29, 0.3])
     found = summarised(values, choice(values, lead="fair", least_eod="even"), "central")
     assert (
-        "even does not clearly change it (from 0.300 to 0.267), the least of all methods"
+        "it is smallest under even, which does not clearly change it (from 0.300 to 0.267);"
         in found.finding
     )
     assert "the average accuracy changes by −0.3 points, which may be chance." in found.finding
@@ -93,7 +93,7 @@ def test_a_lead_that_also_treats_groups_most_alike_is_named_once():
     values = three([0.10, 0.12, 0.09], [80, 81, 79])
     found = summarised(values, choice(values, lead="even", least_eod="even"), "test").finding
     assert "fair" not in found
-    assert found.count("even lowers it") == 1
+    assert found.count("smallest under even, which lowers it") == 1
     assert found.endswith("the average accuracy stays the same.")
 
 

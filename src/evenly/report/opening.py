@@ -251,10 +251,11 @@ def summarise_groups(
         f"For the groups, {what} is {value_text(values, baseline, METRIC)} under {baseline}."
     ]
     if lead not in (baseline, alike):
-        sentences.append(f"{_sentence(values, baseline, lead)}.")
+        sentences.append(f"{lead} {change_in(values, baseline, lead, METRIC, 'it')}.")
     if alike != baseline:
+        least = f"Of all methods it is smallest under {alike}, which" if len(values) > 2 else alike
         sentences.append(
-            f"{_sentence(values, baseline, alike)}{_rank(values)};"
+            f"{least} {change_in(values, baseline, alike, METRIC, 'it')};"
             f" {accuracy_change(values, baseline, alike)}."
         )
     elif len(values) > 1:
@@ -263,14 +264,6 @@ def summarise_groups(
         joined(*sentences),
         joined(caution, _chosen_groups(values, focus), _seeds(values, focus)),
     )
-
-
-def _sentence(values: Values, baseline: str, label: str) -> str:
-    return f"{label} {change_in(values, baseline, label, METRIC, 'it')}"
-
-
-def _rank(values: Values) -> str:
-    return ", the least of all methods" if len(values) > 2 else ""
 
 
 def _group_rows(split: str, unprivileged: Unprivileged) -> str:
