@@ -303,7 +303,7 @@ def lane_of(own: Sequence[Kill], folder: Path, path: str, found: list[dict[str, 
             except ValueError as error:  # of a process that ended, or did not get ready
                 if STOP.is_set():
                     return
-                told = {**one._asdict(), "problem": str(error)[:500]}
+                told = {**one._asdict(), "problem": str(error)[-500:]}
             print(json.dumps(told), flush=True)
             found.append(told)
 

@@ -6,7 +6,7 @@ functions below choose lanes, devices and strides and whether data are streamed.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -347,9 +347,7 @@ def _begin(rules: Sequence[Rule], census: Census) -> Tree:
     for i, rule in enumerate(rules):
         alike.setdefault(str(jax.tree.structure(rule)), []).append(i)
     begun = [
-        jax.vmap(lambda rule: rule.begin(census), axis_size=len(own))(
-            _stack([rules[i] for i in own])
-        )
+        jax.vmap(lambda rule: rule.begin(census), axis_size=len(own))(_stack(rules[i] for i in own))
         for own in alike.values()
     ]
     order = np.argsort(np.concatenate(list(alike.values())))
@@ -469,7 +467,7 @@ def _simplify(works: Sequence[Work]) -> Sequence[Work]:
     return simple if len({str(jax.tree.structure(work)) for work in simple}) == 1 else works
 
 
-def _stack(trees: Sequence[Any]) -> Any:
+def _stack(trees: Iterable[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.float32), *trees)
 
 
