@@ -185,12 +185,18 @@ def test_a_method_explains_what_its_rule_lacks():
     class Curious(Alone):
         needs = frozenset({"accuracy"})
 
+    @record
+    class Single(Alone):
+        needs = "loss"
+
     with pytest.raises(TypeError, match=r"decorated with evenly\.types\.record, got Plain"):
         method(Plain)
     with pytest.raises(ValueError, match="power is a field of Fields but not a setting"):
         method(Fields).build({"power": 2.0})
     with pytest.raises(ValueError, match=r"needs may name examples, loss, .*; got accuracy"):
         evenly.register(method(Curious))
+    with pytest.raises(TypeError, match=r"needs must be a set of names, .* got 'loss'"):
+        evenly.register(method(Single))
     assert "own" not in METHODS
 
 

@@ -36,6 +36,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 
@@ -68,11 +69,12 @@ class Urgent(Rule):
 
 # %%
 def weights(rule, losses):
-    clients = [Own(loss=loss) for loss in losses]
-    each = [rule.contribute((), own, ()) for own in clients]
-    sums = (tuple(map(sum, zip(*each, strict=True))),)
-    exponents = np.array([rule.weigh((), own, sums).exponent for own in clients])
-    found = np.exp(exponents - exponents.max())
+    clients, sums = [Own(loss=loss) for loss in losses], ()
+    for _ in range(rule.stages):
+        parts = [rule.contribute((), own, sums) for own in clients]
+        sums += (jax.tree.map(lambda *own: sum(own), *parts),)
+    weighed = [rule.weigh((), own, sums) for own in clients]
+    found = np.array([own.weight * np.exp(own.exponent or 0.0) for own in weighed])
     return (found / found.sum()).round(3)
 
 

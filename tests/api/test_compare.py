@@ -82,7 +82,7 @@ def test_the_same_call_finds_what_is_finished_and_other_data_are_refused(tmp_pat
 
 def test_other_numbers_in_an_algorithm_are_other_settings(tmp_path: Path):
     compared(methods=[own(0.1)], out=tmp_path / "out")
-    with pytest.raises(ValueError, match="different settings: own"):
+    with pytest.raises(ValueError, match="different settings: objects of your own"):
         compared(methods=[own(0.2)], out=tmp_path / "out")
 
 

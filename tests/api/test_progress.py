@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from evenly.api import progress
 from evenly.api.progress import progress_bar
 
 
@@ -28,10 +29,22 @@ def test_only_a_remaining_time_is_called_left():
     assert re.search(r"(20|30)/100 rounds \d:\d\d:\d\d left", shown(console))
 
 
-def test_a_log_gets_no_empty_line():
+def test_a_log_gets_a_line_every_half_minute_and_no_empty_one(monkeypatch: pytest.MonkeyPatch):
+    console, now = Console(file=io.StringIO(), width=20), [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress_bar("training 3 methods on 2 seeds", console) as report:
+        for done in (10, 20, 30, 40, 50):
+            now[0] += 14.0
+            report(100 * done, 10_000)
+    assert shown(console) == (
+        "training 3 methods on 2 seeds: 3,000 of 10,000 rounds, 0:01:38 left\n"
+    )
+
+
+def test_a_short_run_leaves_nothing_in_a_log():
     console = Console(file=io.StringIO(), width=80)
     with progress_bar("training 3 methods on 2 seeds", console) as report:
-        report(10, 100)
+        report(100, 100)
     assert shown(console) == ""
 
 

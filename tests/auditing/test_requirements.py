@@ -38,6 +38,11 @@ def test_every_compared_value_must_satisfy_it():
     assert met.sentence.startswith("Met: impact_ratio at least")
     assert not not_met.met
     assert f"it is {lowest:.3g}" in not_met.sentence
+    # where several fail, the farthest is named, and where all hold, the closest
+    (neither,) = made.check(f"impact_ratio>={max(ratios) + 0.5}")
+    (all_hold,) = made.check("impact_ratio>=0")
+    assert f"it is {lowest:.3g}" in neither.sentence
+    assert f"it is {lowest:.3g}" in all_hold.sentence
 
 
 def test_a_named_value_is_the_only_one_that_counts():

@@ -168,7 +168,12 @@ def test_a_comparison_splits_a_data_set_anew_for_each_seed():
         ({"a": tensors()}, {"client": CLIENT}, "client must not be given"),
         ([(np.zeros(2), 0), (np.zeros(3), 1)], {"client": [0, 1]}, "must have one shape"),
         ([np.zeros(2), np.zeros(2)], {"client": [0, 1]}, "must be a tuple such as"),
-        ([(X[0], 0), (X[1],)], {"client": [0, 1]}, "number 1 .* has not"),
+        ([(X[0], 0), (X[1],)], {"client": [0, 1]}, "is a tuple: .* from 0 to 0"),
+        (
+            [{"x": X[0], "y": 0}, {"x": X[1]}],
+            {"client": [0, 1], "label": "y"},
+            "number 1 .* has 'x'",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_a_sentence(data: Any, settings: Any, words: str):

@@ -132,6 +132,21 @@ def test_random_numbers_in_evaluation_are_refused():
     )
 
 
+class Slip(nn.Module):
+    """Dropout that does not know whether the module is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inside(functional.dropout(x, 0.3))
+
+
+def test_dropout_in_evaluation_is_named_also_where_the_example_is_zero():
+    refused(Slip(), r"draws random.*training=self\.training", example=torch.zeros(3, 4))
+
+
 @pytest.mark.parametrize(
     "example", [torch.zeros(2, 4), torch.ones(2, 4, dtype=torch.int64), ROWS[:1] > 0]
 )
@@ -211,6 +226,9 @@ def test_modules_without_weights_or_compiled_ones_are_refused():
 def test_arguments_are_checked():
     refused("a network", "requires a torch.nn.Module, or a function", TypeError)
     refused(lambda: 3, "requires a torch.nn.Module, or a function", TypeError)
+    refused(
+        nn.Linear, r"missing a required argument: 'in_features'.* from_torch\(lambda", TypeError
+    )
     refused(nn.Linear(4, 3), "at least one row", example=torch.zeros(0, 4))
     refused(nn.Linear(4, 3), r"or more axes, got shape \[4\]", example=torch.zeros(4))
     refused(nn.Linear(4, 3).requires_grad_(False), "has no parameters to train")

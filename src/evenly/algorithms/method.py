@@ -1,7 +1,7 @@
 """`Method`: an entry of the registry of methods, with its parts, its settings and its reference."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, NamedTuple, cast
 
 from evenly.notation import unknown
@@ -150,6 +150,11 @@ class Method:
             server = server if own_server is None else own_server
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
+        if not isinstance(rule.needs, Set):
+            raise TypeError(
+                f"{self.name}: needs must be a set of names, such as frozenset({{'loss'}}), got"
+                f" {rule.needs!r}."
+            )
         if other := sorted(rule.needs - set(Signals._fields)):
             known = ", ".join(name for name in Own._fields if name != "memory")
             raise ValueError(f"{self.name}: needs may name {known}; got {', '.join(other)}.")

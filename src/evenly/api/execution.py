@@ -185,7 +185,8 @@ def _checked(plan: Plan) -> tuple[Plan, SeedSetting]:
 
 
 def _words(plan: Plan) -> str:
-    return f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
+    methods, seeds = len(plan.variants()), len(plan.seeds)
+    return f"training {methods} method{'s' * (methods > 1)} on {seeds} seed{'s' * (seeds > 1)}"
 
 
 def run_study(

@@ -27,6 +27,7 @@ from evenly.data.partition import numbered
 from evenly.data.splits import CENTRAL, SHARES, SPLITS, split_rows
 from evenly.notation import unknown
 from evenly.records import replace, require
+from evenly.validation import listed_names
 
 BATCH = 1000  # examples that are decoded at a time
 CLIENT = "client"  # the column of a table that is made of one data set for each client
@@ -364,9 +365,17 @@ def read_examples(dataset: Any, keys: Sequence[Any]) -> Columns:
             except (KeyError, IndexError, TypeError):
                 raise ValueError(
                     f"Every example must have the entry {key!r}, but number {number} (counting from"
-                    " 0) has not."
+                    f" 0) {_instead(example)}."
                 ) from None
     return {key: _stacked(key, own) for key, own in values.items()}
+
+
+def _instead(example: Any) -> str:
+    """What an example has instead of an entry that is missing."""
+    if isinstance(example, tuple | list):
+        last = len(example) - 1
+        return f"is a {type(example).__name__}: name its entries by position, from 0 to {last}"
+    return f"has {listed_names(list(example))}" if isinstance(example, Mapping) else "has not"
 
 
 def _tensors(dataset: Any) -> tuple[Any, np.ndarray | None]:

@@ -53,6 +53,7 @@ ARRAYS = (
     "rounds", "tables", "losses", "central", "cohort", "weights", "excluded", "choice", "panel",
     "clip", "cut",
 )  # fmt: skip
+OBJECTS = "objects of your own (the code or settings of a model, method or metric changed)"
 OTHER = "Choose another folder with --out (out= in Python)"
 
 
@@ -116,7 +117,7 @@ class Store:
         except ValueError:  # a comparison where a study is wanted, or the other way round
             return f"{other}."
         here = read_fields(plan.to_json())
-        differ = [name for name in here if here[name] != there.get(name)]
+        differ = [OBJECTS if n == "own" else n for n in here if here[n] != there.get(n)]
         return f"{other}: {', '.join(differ)}." if differ else f"{other}."
 
     def _clear(self) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -185,9 +186,10 @@ def place_of(module: nn.Module, error: BaseException) -> str:
         if id(part) in names and names[id(part)]:
             where = f", in {names[id(part)]} ({type(part).__name__})"
         if frame.f_code.co_name == "forward" and id(part) in names:
-            own = linecache.getline(frame.f_code.co_filename, line).strip()
-            ours = not type(part).__module__.startswith("torch.")
-            code = f", at `{own}`" if own and ours else code
+            file = frame.f_code.co_filename
+            own = linecache.getline(file, line).strip()  # empty where code came without a file
+            if not type(part).__module__.startswith("torch."):
+                code = f", at `{own}`" if own else f", at line {line} of {Path(file).name}"
     return where + code
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import signature
 from typing import Any, NamedTuple
 
 import jax
@@ -125,11 +126,19 @@ def from_torch(
 
 
 def _builder(module: Any) -> Any:
+    wanted = (
+        "from_torch requires a torch.nn.Module, or a function without arguments that builds one"
+    )
+    if callable(module):
+        try:
+            signature(module).bind()
+        except TypeError as error:
+            raise TypeError(
+                f"{wanted}, got {shortened(module)}: {error}. Name its arguments in a function:"
+                " from_torch(lambda: Net(width=8), ...)."
+            ) from None
     if not callable(module) or not isinstance(built(module, 0), nn.Module):
-        raise TypeError(
-            "from_torch requires a torch.nn.Module, or a function without arguments that builds"
-            f" one, got {shortened(module)}."
-        )
+        raise TypeError(f"{wanted}, got {shortened(module)}.")
     return module
 
 
@@ -208,13 +217,13 @@ def _check_outputs(module: nn.Module, rows: torch.Tensor, outputs: torch.Tensor)
             f"{title} must return scores [n, classes], or one score per row, but {len(rows)} rows"
             f" gave shape {list(outputs.shape)}."
         )
-    if not torch.allclose(_outputs(module, rows), outputs, rtol=1e-3, atol=1e-5):
-        raise ValueError(
-            f"{title} draws random numbers in evaluation. Dropout and noise must depend on"
-            " self.training, as nn.Dropout does."
-        )
-    # The second row meets the third in place of the first. Rows of an example may be equal.
+    # The second row meets the third in place of the first. Rows of an example may be equal, or 0.
     for x, scores in ((rows, outputs), _varied(module, rows)):
+        if not torch.allclose(_outputs(module, x), scores, rtol=1e-3, atol=1e-5):
+            raise ValueError(
+                f"{title} draws random numbers in evaluation. Dropout and noise must depend on"
+                " self.training, as nn.Dropout and F.dropout(..., training=self.training) do."
+            )
         if not torch.allclose(_outputs(module, x[1:])[0], scores[1], rtol=1e-3, atol=1e-5):
             raise ValueError(
                 f"{title} mixes the rows of a batch in evaluation: the scores of a row depend on"
