@@ -150,14 +150,7 @@ class Method:
             server = server if own_server is None else own_server
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
-        if not isinstance(rule.needs, Set):
-            raise TypeError(
-                f"{self.name}: needs must be a set of names, such as frozenset({{'loss'}}), got"
-                f" {rule.needs!r}."
-            )
-        if other := sorted(rule.needs - set(Signals._fields)):
-            known = ", ".join(name for name in Own._fields if name != "memory")
-            raise ValueError(f"{self.name}: needs may name {known}; got {', '.join(other)}.")
+        _check_needs(self.name, rule.needs)
         server = AveragingServer(inner=server) if self.averaged(chosen) else server
         return Algorithm(
             work=work,
@@ -193,6 +186,16 @@ class Method:
             work,
             shape=self.shape(**{s.name: chosen[s.name] for s in settings_of(self.shape, "shape")}),
         )
+
+
+def _check_needs(name: str, needs: Any) -> None:
+    if not isinstance(needs, Set):
+        raise TypeError(
+            f"{name}: needs must be a set of names, such as frozenset({{'loss'}}), got {needs!r}."
+        )
+    if other := sorted(needs - set(Signals._fields)):
+        known = ", ".join(name for name in Own._fields if name != "memory")
+        raise ValueError(f"{name}: needs may name {known}; got {', '.join(other)}.")
 
 
 def _check_setting(method: str, setting: Setting, value: Any) -> None:
