@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,6 +132,10 @@ class Plan:
         Raises:
             ValueError: If there is no method, or if two rows are the same.
         """
+        return list(self._variants)
+
+    @cached_property  # a study asks for its hundreds of rows again and again
+    def _variants(self) -> list[Variant]:
         select, own = self._select(), self.own.get("methods", {})
         found = [
             v
@@ -207,7 +212,7 @@ class Plan:
         # earlier plans are still found.
         fields = {
             name: value
-            for name, value in vars(self).items()
+            for name, value in ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
             if name != "objects" and (value or name not in ("plugins", "own", "privacy"))
         }
         return json.dumps({"schema": SCHEMA, **fields}, indent=2, sort_keys=True)

@@ -6,7 +6,7 @@ functions below choose lanes, devices and strides and whether data are streamed.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -335,24 +335,12 @@ class RunGroup(NamedTuple):
 
     def begin(self, census: Census) -> tuple[Tree, ...]:
         """The public numbers of each rule group before the first round."""
+        groups = [self.algorithms[start:stop] for start, stop in itertools.pairwise(self.bounds)]
+        # each alone, as a deployment does: vmap would compile a few small programs
         return tuple(
-            _begin([a.rule for a in self.algorithms[start:stop]], census)
-            for start, stop in itertools.pairwise(self.bounds)
+            jax.tree.map(lambda *own: np.stack(own), *[a.rule.begin(census) for a in group])
+            for group in groups
         )
-
-
-def _begin(rules: Sequence[Rule], census: Census) -> Tree:
-    """What rules begin with, stacked: one call for all of those with the same structure."""
-    alike: dict[str, list[int]] = {}
-    for i, rule in enumerate(rules):
-        alike.setdefault(str(jax.tree.structure(rule)), []).append(i)
-    begun = [
-        jax.vmap(lambda rule: rule.begin(census), axis_size=len(own))(_stack(rules[i] for i in own))
-        for own in alike.values()
-    ]
-    order = np.argsort(np.concatenate(list(alike.values())))
-    # in NumPy, which compiles nothing
-    return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *begun)
 
 
 def companions(
@@ -468,7 +456,7 @@ def _simplify(works: Sequence[Work]) -> Sequence[Work]:
     return simple if len({str(jax.tree.structure(work)) for work in simple}) == 1 else works
 
 
-def _stack(trees: Iterable[Any]) -> Any:
+def _stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.float32), *trees)
 
 
