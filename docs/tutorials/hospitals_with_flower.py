@@ -92,7 +92,9 @@ pd.DataFrame(schema["encoder"])[["name", "mean", "deviation"]].round(2)
 # **`policy.toml`** belongs to the hospital, which answers nothing that it does not allow. Counts of
 # fewer than five people are refused, for example, and so is a table that differs from the one
 # before by fewer than five. These patients are invented. So that every evaluation is told in full,
-# we lower both limits to 1. A hospital with real patients keeps them.
+# we lower both limits to 1. A hospital with real patients keeps them. Where it has fewer people
+# of a kind than the limit, it refuses; [Rare features](../flower-policy.md#rare-features) says what
+# to do before the run.
 
 # %%
 policies = sorted(Path("ward/sites").glob("*/policy.toml"))

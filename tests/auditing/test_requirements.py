@@ -56,7 +56,7 @@ def test_a_named_value_is_the_only_one_that_counts():
 
 def test_metrics_of_the_model_and_of_clients_count_once():
     made = found()
-    assert [each.met for each in made.check("accuracy>=1", "accuracy<1", "worst10>=1")] == [
+    assert [each.met for each in made.check("accuracy>=2", "accuracy<1", "worst10>=2")] == [
         True,
         False,
         True,
@@ -65,6 +65,16 @@ def test_metrics_of_the_model_and_of_clients_count_once():
     assert made.check(f"spd_within_clients>={within - 0.01}")[0].met
     with pytest.raises(ValueError, match="There is no metric 'impact'"):
         made.check("impact>=0.8")
+    assert made.check("accuracy>=2")[0].sentence.startswith(
+        "Met: accuracy at least 2 %. For the model"
+    )
+
+
+@pytest.mark.parametrize("text", ["accuracy>=0.9", "tpr>1"])
+def test_a_share_where_a_percentage_is_meant_is_refused(text: str):
+    """Nearly every model would be released."""
+    with pytest.raises(ValueError, match=r"is in percent, .* Write (accuracy>=90|tpr>100)\."):
+        found().check(text)
 
 
 def test_what_is_hidden_does_not_meet_a_requirement():
@@ -82,10 +92,10 @@ def test_the_command_exits_with_1_and_its_files_tell_why(tmp_path: Path):
     predictions(800).to_csv(table, index=False)
     words = ["audit", str(table), "--client", "hospital", "--label", "y", "--prediction", "p"]
     words += ["--sensitive", "sex", "--out", str(out)]
-    met = CliRunner().invoke(app, [*words, "--require", "accuracy>=1"])
+    met = CliRunner().invoke(app, [*words, "--require", "accuracy>=2"])
     assert met.exit_code == 0
-    assert "Met: accuracy at least 1." in met.output
-    not_met = CliRunner().invoke(app, [*words, "--require", "accuracy>=1", "--require", "spd>=0.9"])
+    assert "Met: accuracy at least 2 %." in met.output
+    not_met = CliRunner().invoke(app, [*words, "--require", "accuracy>=2", "--require", "spd>=0.9"])
     assert not_met.exit_code == 1
     assert "Not met: spd at least 0.9." in not_met.output
     told = json.loads((out / "audit.json").read_text())["requirements"]

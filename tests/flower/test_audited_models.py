@@ -114,7 +114,7 @@ def test_a_site_that_took_no_part_is_not_audited_with_the_model_of_others(tmp_pa
     found = audit(grid, tmp_path / "run", min_available_nodes=3, min_cell=0)
     assert any("1 site is not in this audit, of 4" in words for words in found.notes)
     with pytest.raises(ValueError, match="needs answers of at least 4 sites"):
-        audit(grid, tmp_path / "run", min_available_nodes=4)
+        audit(grid, tmp_path / "run", min_evaluate_nodes=4)
 
 
 def test_groups_that_the_server_assigned_need_the_folder(tmp_path: Path):

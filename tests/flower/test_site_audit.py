@@ -179,13 +179,13 @@ def test_a_site_that_refuses_is_left_out_and_the_page_says_so():
         return ready(message, context)
 
     grid = OneProcess(answer, range(10, 10 + CLIENTS))
-    found = audit(grid, wire.to_arrays(params()), min_available_nodes=CLIENTS - 1)
+    found = audit(grid, wire.to_arrays(params()), min_available_nodes=CLIENTS)
     assert found.clients is not None
     assert len(found.clients.names) == CLIENTS - 1
     words = next(words for words in found.warnings if "1 site is not in this audit" in words)
     assert "of 4 that were asked. 'site 1' " in words
     with pytest.raises(ValueError, match="needs answers of at least 4 sites"):
-        audit(grid, wire.to_arrays(params()), min_available_nodes=CLIENTS)
+        audit(grid, wire.to_arrays(params()), min_evaluate_nodes=CLIENTS)
 
 
 def test_a_site_has_the_name_of_its_registered_key_and_not_the_one_it_claims():
@@ -239,7 +239,7 @@ def test_counts_tell_the_cells():
         cells_of_counts(CellCounts(broken, counts.last))
 
 
-RUN = {"method": "fedavg", "seed": 0, "clients": CLIENTS, "timeout": 60.0}
+RUN = {"method": "fedavg", "seed": 0, "clients": CLIENTS, "least": 2, "timeout": 60.0}
 
 
 def test_an_app_writes_its_audit_and_never_replaces_the_report_of_a_run(tmp_path: Path):

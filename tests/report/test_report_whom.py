@@ -13,11 +13,19 @@ from tests.report.invented import comparison, federation, unbroken, with_groups
 import evenly
 from evenly.cli.terminal_tables import opening_of
 from evenly.experiment.comparison import Comparison, Incidents
-from evenly.experiment.deployment import UNKNOWN, Deployment, DeploymentFacts, Evaluation, Round
+from evenly.experiment.deployment import (
+    UNKNOWN,
+    Deployment,
+    DeploymentFacts,
+    Evaluation,
+    Exclusion,
+    Round,
+)
 from evenly.experiment.reopen import comparison_of
 from evenly.records import replace
 from evenly.report.charts.focus import choose_focus
 from evenly.report.opening import opening
+from evenly.report.trust_sections import absence, left_out_section
 from evenly.report.values import client_rates, client_split, final_values
 from evenly.report.worst_served import (
     LARGE,
@@ -414,3 +422,36 @@ def test_words_for_one_part_say_above_and_alike_too():
             " 75.0 % of 50 rows, 5.0 points above it."
         ),
     ]
+
+
+def test_a_deployment_says_at_the_top_who_is_missing_in_its_figures():
+    found = counted(SERVED[None])
+    last = int(found.runs[0].trace.rounds[-1])
+    told = Incidents(
+        (
+            Exclusion(11, 1, last, "refused by its policy", phase="evaluate"),
+            Exclusion(10, 0, last - 1, "did not answer in time", phase="evaluate"),
+            Exclusion(77, UNKNOWN, 0, "refused by its policy", phase="census"),
+        ),
+        asked=4,
+    )
+    silent, stranger = absence(found._replace(incidents=told))
+    assert silent == (
+        "1 of 3 clients did not answer the last evaluation: 'Old Town'. The figures are without"
+        " them, or hold an earlier answer."
+    )
+    assert stranger == (
+        "1 node is not in this federation at all, because the census of the first round was refused"
+        " or could not be used. “Who was left out” in the report says why."
+    )
+    shown = found._replace(incidents=told)
+    focus = choose_focus(shown, final_values(shown, client_split(shown)))
+    page = str(opening(shown, final_values(shown, client_split(shown)), focus))
+    assert "did not answer the last evaluation" in page
+    assert page.index("did not answer the last evaluation") < page.index("<table")
+    assert absence(shown, hidden={1})[0].startswith(
+        "1 of 3 clients did not answer the last evaluation."
+    )
+    assert absence(found) == [], "a simulation has nobody who is missing"
+    section = str(left_out_section(shown, focus))
+    assert "This affects 2 of 3 clients and 1 node that never became one." in section

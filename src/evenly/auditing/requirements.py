@@ -78,6 +78,14 @@ def _check(audit: "Audit", asked: Requirement) -> RequirementCheck:
     found = list(_figures(audit, asked.metric))
     if not found:
         raise unknown("metric", asked.metric, sorted(set(_metrics(audit))), " in this audit")
+    unit = next((f.unit for f in audit.figures if f.metric == asked.metric), "")
+    if unit == "percent" and asked.comparison in (">", ">=") and 0 < asked.bound <= 1:
+        raise ValueError(
+            f"{asked.metric} is in percent, so nearly every model has at least {asked.bound:g}."
+            f" Write {asked.metric}{asked.comparison}{100 * asked.bound:g}."
+        )
+    sign = " %" if unit == "percent" else ""
+    text = f"{asked}{sign}"
     fails = [
         (who, each)
         for who, each in found
@@ -89,26 +97,26 @@ def _check(audit: "Audit", asked: Requirement) -> RequirementCheck:
     unseen = [who for who, each in fails if who.partition("=")[0] not in columns]
     if compared:
         who, worst = max(compared, key=lambda one: abs(one[1].value - asked.bound))
-        return RequirementCheck(asked, False, f"Not met: {asked}. {_words(who, worst)}.")
+        return RequirementCheck(asked, False, f"Not met: {text}. {_words(who, worst, sign)}.")
     if unseen:
         why = "it is hidden or undefined"
         return RequirementCheck(
-            asked, False, f"Not met: {asked}. It cannot be checked for {unseen[0]}, because {why}."
+            asked, False, f"Not met: {text}. It cannot be checked for {unseen[0]}, because {why}."
         )
     who, closest = min(
         ((who, each) for who, each in found if each.has_value),
         key=lambda one: abs(one[1].value - asked.bound),
     )
-    return RequirementCheck(asked, True, f"Met: {asked}. {_words(who, closest)}.")
+    return RequirementCheck(asked, True, f"Met: {text}. {_words(who, closest, sign)}.")
 
 
-def _words(who: str, estimate: Estimate) -> str:
+def _words(who: str, estimate: Estimate, sign: str) -> str:
     ends = (
-        f" (95 % interval {estimate.low:.3g} to {estimate.high:.3g})"
+        f" (95 % interval {estimate.low:.3g} to {estimate.high:.3g}{sign})"
         if estimate.has_interval
         else ""
     )
-    return f"For {who} it is {estimate.value:.3g}{ends}"
+    return f"For {who} it is {estimate.value:.3g}{sign}{ends}"
 
 
 def _figures(audit: "Audit", metric: str) -> Iterator[tuple[str, Estimate]]:

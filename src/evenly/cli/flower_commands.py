@@ -108,7 +108,14 @@ def _policies(folder: Path) -> str:
 
     found = [read_policy(path) for path in (folder / SITES).glob("*/policy.toml")]
     few = [one.least_cell for one in found].count(1)
-    notes = [f"{few} of them with counts from 1, for this trial"] if few else []
+    notes = (
+        [
+            f"{few} of them tell counts of single people, so that this trial runs; with real people"
+            " set least_cell and least_change to 5 or more"
+        ]
+        if few
+        else []
+    )
     notes += ["they allow any model, for this trial"] if found[0].any_model else []
     words = f" ({'; '.join(notes)})" if notes else ""
     return f"policies: {folder / SITES}/*/policy.toml, one for each of {len(found)} sites{words}"

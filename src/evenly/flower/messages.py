@@ -5,7 +5,7 @@ and averaged metrics.
 import functools
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -267,20 +267,24 @@ def require_enough(
     raise ValueError(
         f"Round {request.number} of {setting.algorithm.label}: at least {least} of the"
         f" {len(request.chosen)} chosen clients must send a usable reply (min_train_nodes), and"
-        f" {len(usable.replies)} did. {quote_reasons(usable.left_out)} {START_AGAIN}"
+        f" {len(usable.replies)} did. {quote_reasons(usable.left_out, setting.roll.names)}"
+        f" {START_AGAIN}"
     )
 
 
-def quote_reasons(left_out: list[Exclusion], most: int = QUOTED) -> str:
+def quote_reasons(
+    left_out: list[Exclusion], names: Sequence[str] = (), *, most: int = QUOTED
+) -> str:
     """Every reason once, most frequent first, with one node that has it and the number of
-    others.
+    others. `names` are those of the clients, where they are known.
     """
     counts = Counter(one.reason for one in left_out)
     first = {one.reason: one for one in reversed(left_out)}
     said = []
     for reason, count in counts.most_common(most):
         node, client = first[reason].node, first[reason].client
-        who = f"Node {node}" if client == UNKNOWN else f"Node {node} (client {client})"
+        known = "" if client == UNKNOWN else names[client] if names else f"client {client}"
+        who = f"Node {node} ({known})" if known else f"Node {node}"
         others = f", like {count - 1} other{'s' if count > 2 else ''}," if count > 1 else ""
         said.append(f"{who}{others} {reason}.")
     rest = sum(counts.values()) - sum(count for _, count in counts.most_common(most))

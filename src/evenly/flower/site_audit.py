@@ -86,6 +86,7 @@ def audit(
     anonymous: bool = False,
     name: str = "federation",
     min_available_nodes: int = 2,
+    min_evaluate_nodes: int = 2,
     timeout: float = TIMEOUT,
 ) -> Audit:
     """Audit a model, or each site's own predictions, on the test rows of all connected sites.
@@ -105,7 +106,9 @@ def audit(
         min_cell: Hide figures that rest on fewer people than this.
         anonymous: Replace the names of sites by numbers.
         name: Name of the federation in the report.
-        min_available_nodes: Number of connected sites to wait for, and of answers that are needed.
+        min_available_nodes: Number of connected sites to wait for.
+        min_evaluate_nodes: Number of sites that must answer. Others are left out, with the reason
+            in the report.
         timeout: Seconds to wait for answers.
 
     Returns:
@@ -132,9 +135,10 @@ def audit(
     for words in left_out:
         LOG.warning("Left out of the audit: %s", words)
     require(
-        len(answers.sites) >= max(min_available_nodes, 1),
-        f"An audit needs answers of at least {max(min_available_nodes, 1)} sites"
-        f" (min_available_nodes), got {len(answers.sites)}. {' '.join(left_out)}",
+        len(answers.sites) >= max(min_evaluate_nodes, 1),
+        f"An audit needs answers of at least {max(min_evaluate_nodes, 1)} sites"
+        f" (min_evaluate_nodes, or `least` in an app), got {len(answers.sites)}."
+        f" {' '.join(left_out)}",
     )
     named = labels[roll.census.favourable] if favourable is None else favourable
     same = str(named) == labels[roll.census.favourable]
@@ -180,6 +184,7 @@ def run_audit(grid: Grid, config: Mapping[str, Any], *, name: str = "federation"
         unprivileged=dict(part.split("=", 1) for part in sides) if sides else None,
         name=name,
         min_available_nodes=int(config["clients"]),
+        min_evaluate_nodes=int(config["least"]),
         timeout=float(config["timeout"]),
     )
     found = found._replace(required=required)

@@ -18,6 +18,7 @@ from evenly.report.disclosure import MANY
 from evenly.report.group_values import group_split, with_groups
 from evenly.report.html import Html, fill, join, paragraph, sentence_case
 from evenly.report.setup_sections import divergence
+from evenly.report.trust_sections import absence
 from evenly.report.values import (
     COLUMNS,
     SPLIT_WORDS,
@@ -331,7 +332,7 @@ def withheld_opening(comparison: Comparison) -> Html:
     """The top of a page without figures."""
     return fill(
         "opening.html", kicker=comparison.name if comparison.title else KICKER,
-        title=page_title(comparison), lead=paragraph(WITHHELD), divergence="", table="", hidden=0,
+        title=page_title(comparison), lead=paragraph(WITHHELD), warnings="", table="", hidden=0,
         clients=comparison.federation.clients, methods=len(comparison.labels), summaries=[],
         tiles=[], baseline="", lead_method="",
         notes=list(filter(None, map(str.strip, comparison.notes.split("\n\n")))),
@@ -357,7 +358,10 @@ def opening(comparison: Comparison, values: Values, focus: Focus) -> Html:
         kicker=comparison.name if comparison.title else KICKER,
         title=page_title(comparison),
         lead=lead_of(sentences(whom)) if whom else "",
-        divergence=divergence(comparison, shared_splits(comparison.privacy)),
+        warnings=[
+            *absence(comparison, focus.hidden),
+            *divergence(comparison, shared_splits(comparison.privacy)),
+        ],
         table=whom_table(whom) if whom else "",
         # Small clients are often those that are served worst, so a page without them may look
         # better than the results are.

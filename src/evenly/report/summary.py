@@ -13,6 +13,7 @@ from evenly.notation import unknown
 from evenly.report.charts.focus import choose_focus
 from evenly.report.group_values import group_split, with_groups
 from evenly.report.setup_sections import divergence
+from evenly.report.trust_sections import absence
 from evenly.report.values import (
     COLUMNS,
     SPLIT_WORDS,
@@ -108,8 +109,14 @@ def whom_sentences(comparison: Comparison) -> list[str]:
 
 
 def warning_sentences(comparison: Comparison) -> list[str]:
-    """Warnings about the figures: training that diverged, and rounds in which no client counted."""
-    return [*divergence(comparison), *idle_words(comparison, comparison.labels)]
+    """Warnings about the figures: clients that are missing in them, training that diverged, and
+    rounds in which no client counted.
+    """
+    return [
+        *absence(comparison),
+        *divergence(comparison),
+        *idle_words(comparison, comparison.labels),
+    ]
 
 
 # The short form as text and as HTML.

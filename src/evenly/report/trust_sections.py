@@ -20,6 +20,7 @@ from evenly.report.disclosure import (
 from evenly.report.group_values import Grouping, group_split, groupings
 from evenly.report.html import Column, Html, bullets, element, grid, nonbreaking, paragraph, section
 from evenly.report.values import SPLIT_WORDS, size_text
+from evenly.validation import listed_names
 
 # The section on who did not count in a deployment and why, and on who claimed more than the caps
 # allow.
@@ -73,19 +74,61 @@ def left_out_section(comparison: Comparison, focus: Focus) -> Html:
     return section("left-out", "Who was left out", *parts)
 
 
+def absence(comparison: Comparison, hidden: Collection[int] = ()) -> list[str]:
+    """Sentences about who is missing in the figures of a deployment, for the terminal and the top
+    of the report: clients without the last evaluation, and nodes that never became clients.
+    """
+    told = comparison.incidents
+    if told is None:
+        return []
+    silent, strangers = _silent(comparison, told), _strangers(told)
+    found = []
+    if silent:
+        named = [comparison.federation.names[k] for k in silent if k not in hidden]
+        names = f": {listed_names(named)}" if named else ""
+        found.append(
+            f"{len(silent):,} of {comparison.federation.clients:,} clients did not answer the last"
+            f" evaluation{names}. The figures are without them, or hold an earlier answer."
+        )
+    if strangers:
+        who = "1 node is" if len(strangers) == 1 else f"{len(strangers):,} nodes are"
+        found.append(
+            f"{who} not in this federation at all, because the census of the first round was"
+            " refused or could not be used."
+        )
+    return [*found[:-1], f"{found[-1]} “Who was left out” in the report says why."] if found else []
+
+
+def _silent(comparison: Comparison, told: Incidents) -> list[int]:
+    """Clients whose last evaluation did not arrive or did not count."""
+    last = int(comparison.runs[0].trace.rounds[-1])
+    return sorted(
+        {
+            one.client
+            for one in told.left_out
+            if one.phase == "evaluate" and one.round == last and one.client != UNKNOWN
+        }
+    )
+
+
+def _strangers(told: Incidents) -> set[int]:
+    """Nodes that never said which client they are."""
+    return {one.node for one in told.left_out if one.client == UNKNOWN}
+
+
 def _summary(comparison: Comparison, told: Incidents) -> str:
     trained = [one for one in told.left_out if one.phase in ("train", "measure")]
-    clients = len({(one.client, one.node) for one in told.left_out})
+    clients = len({one.client for one in told.left_out} - {UNKNOWN})
+    nodes = len(_strangers(told))
     if not told.left_out:
         return f"Nobody: all {told.asked:,} requested updates arrived and counted."
     words = f"{len(trained):,} of {told.asked:,} requested updates did not arrive or did not count"
     others = len(told.left_out) - len(trained)
     words += f", and {others:,} further {'reply' if others == 1 else 'replies'}" if others else ""
-    words += f". This affects {clients:,} of {comparison.federation.clients:,} clients."
-    last = int(comparison.runs[0].trace.rounds[-1])
-    silent = len(
-        {one.client for one in told.left_out if one.phase == "evaluate" and one.round == last}
-    )
+    words += f". This affects {clients:,} of {comparison.federation.clients:,} clients"
+    more = f" and {nodes:,} {'node' if nodes == 1 else 'nodes'} that never became one"
+    words += f"{more if nodes else ''}."
+    silent = len(_silent(comparison, told))
     older = (
         f" In the last evaluation, {silent:,} did not answer; the page shows their last answer, if"
         " there is one."
