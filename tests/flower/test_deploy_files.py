@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from evenly.flower.deploy import loopback
-from evenly.flower.deploy.security import make_certificates, make_key
+from evenly.flower.deploy.security import key_at, make_certificates, make_key
 
 
 def mode(path: Path) -> int:
@@ -198,3 +198,12 @@ def test_a_log_goes_on_but_only_what_a_process_says_itself_is_its(tmp_path: Path
     assert "first" in said.log.read_text()
     assert "first" not in said.text()
     assert said.text().endswith("I am the second\n")
+
+
+def test_a_client_keeps_its_key_and_half_a_key_is_replaced(tmp_path: Path):
+    first = key_at(tmp_path / "keys" / "north")
+    public = first.public.read_bytes()
+    assert key_at(tmp_path / "keys" / "north") == first
+    assert first.public.read_bytes() == public
+    first.public.unlink()  # killed while it was made
+    assert key_at(tmp_path / "keys" / "north").public.read_bytes() != public

@@ -372,7 +372,7 @@ def test_an_audit_over_tls_equals_that_of_all_rows_together(folder: Path):
     command = [sys.executable, "-m", "evenly", "flower", *words, "--require", "accuracy>=99"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "Not met: accuracy at least 99." in done.stdout
+    assert "Not met: accuracy at least 99 %." in done.stdout
     schema = read_schema(folder / "ward" / "ward" / "schema.json")
     rows = []
     for name in schema.clients:

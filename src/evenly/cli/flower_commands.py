@@ -345,11 +345,13 @@ def _federation(flower_app: "App", results: Path, options: dict[str, Any]) -> No
     for told in (config, *flower_app.nodes.values()):
         config_text(told)  # raises before anything is started
     with (
-        tempfile.TemporaryDirectory(prefix="evenly-flower-") as keys,
+        tempfile.TemporaryDirectory(prefix="evenly-flower-") as secrets,
         interruptible(),
         _resumable(console, results),
     ):
-        loopback = Loopback(Path(keys), _logs(results))
+        logs = _logs(results)
+        # A client is known by its key: the nodes of a trial that goes on are those of before.
+        loopback = Loopback(Path(secrets), logs, keys=logs / "keys")
         _run(console, loopback, flower_app, config)
 
 

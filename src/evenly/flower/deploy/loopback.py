@@ -26,8 +26,8 @@ from evenly.flower.app import SITES, policy_path, read_schema, site_name
 from evenly.flower.deploy.security import (
     Certificates,
     NodeKey,
+    key_at,
     make_certificates,
-    make_key,
     write_secret,
 )
 from evenly.records import require
@@ -307,9 +307,13 @@ class Loopback:
 
     link_options: Sequence[str] = ()  # further options of the SuperLink
 
-    def __init__(self, folder: Path, logs: Path | None = None, env: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self, folder: Path, logs: Path | None = None, env: Mapping[str, str] = {}, *,
+        keys: Path | None = None,
+    ) -> None:  # fmt: skip
         self.folder = folder.resolve()
         self.logs = (logs or folder / "logs").resolve()
+        self.keys = (keys or folder / "keys").resolve()  # of the clients
         self.nodes: dict[str, Process] = {}
         self.version = versions.installed()
         self._env = dict(env)
@@ -371,8 +375,10 @@ class Loopback:
         return self.server
 
     def register(self, name: str, key: NodeKey | None = None) -> NodeKey:
-        """Register the key of a client with the SuperLink; without one, a new key."""
-        key = key or make_key(self.folder / "keys" / name)
+        """Register the key of a client with the SuperLink; without one, the key in `keys`, which is
+        made if it is not there.
+        """
+        key = key or key_at(self.keys / name)
         self.flwr("supernode", "register", str(key.public), CONNECTION)
         return key
 

@@ -202,6 +202,16 @@ class NodeKey(NamedTuple):
     public: Path
 
 
+def key_at(path: Path) -> NodeKey:
+    """The key at `path`, or a new one if it is not there whole."""
+    found = NodeKey(path, path.with_name(f"{path.name}.pub"))
+    if all(part.exists() for part in found):
+        return found
+    for part in found:
+        part.unlink(missing_ok=True)
+    return make_key(path)
+
+
 def make_key(path: Path) -> NodeKey:
     """Write a new key to `path` (only its owner can read it) and its public half to `path`.pub."""
     made = NodeKey(path, path.with_name(f"{path.name}.pub"))
