@@ -65,6 +65,12 @@ def test_rows_longer_than_the_header_are_refused(tmp_path):
         read_table(written(tmp_path, "site,y,x\nn,0,1,0\ns,1,2,1\n"))
 
 
+@pytest.mark.parametrize("rows", ["site;y;x\nn;0;1,5\n", "site;y\nn;0\n"])
+def test_semicolons_are_named(tmp_path, rows: str):
+    with pytest.raises(ValueError, match=r"must separate values by commas, .* has semicolons"):
+        read_table(written(tmp_path, rows))
+
+
 def test_clients_and_groups_are_told_apart_as_they_are_written(tmp_path):
     """Clients 007 and 7 were one, and so were whole numbers that are only different in their last
     digits.

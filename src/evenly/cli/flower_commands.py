@@ -526,7 +526,8 @@ def _run(
         if status != "finished:completed":
             reason = details.removeprefix("ServerApp failed with exception: ").rstrip(".")
             raise ProcessError(
-                f"The run did not end well ({status}): {reason}. Read {loopback.server.log}."
+                f"The run did not end well ({status}): {reason}. Read"
+                f" {loopback.logs / 'run.log'} and {loopback.server.log}."
             )
 
 

@@ -459,6 +459,11 @@ def _csv(path: Path, text: Sequence[str], only: Sequence[str] | None) -> Any:
         str(name).removeprefix("\ufeff")
         for name in pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False).iloc[0]
     ]
+    if len(header) == 1 and ";" in header[0]:
+        raise ValueError(
+            f"{path.name} must separate values by commas, but its header has semicolons. Convert it"
+            " with pandas: pd.read_csv(path, sep=';', decimal=',').to_csv(new_path, index=False)."
+        )
     _check_header(path, header, only)
     frame = pd.read_csv(
         path,

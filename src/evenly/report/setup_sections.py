@@ -130,7 +130,8 @@ def data_section(comparison: Comparison, least: int = 0) -> Html:
             if client_split(comparison) == "test"
             else "compared on their validation rows"
         )
-        pairs.append(("Clients without test rows", f"{empty:,}, {left_out}"))
+        name = "without" if comparison.incidents is None else "that told no"
+        pairs.append((f"Clients {name} test rows", f"{empty:,}, {left_out}"))
     if len(federation.central):
         pairs.append(("Central test set", f"{len(federation.central):,} rows"))
     return section("data", "Data", definitions([*pairs, *_columns(federation, least)]))
