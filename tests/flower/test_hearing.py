@@ -40,7 +40,7 @@ def test_of_many_reasons_the_others_are_counted():
     )
     assert "more were left out" not in quote_reasons(many[:5])
     assert (
-        quote_reasons([*many[:2], out(90, "said 2")], 1)
+        quote_reasons([*many[:2], out(90, "said 2")], most=1)
         == "Node 20 (client 2), like 1 other, said 2. 1 more were left out for other reasons."
     )
 
@@ -67,7 +67,9 @@ def test_a_round_needs_so_many_replies_or_all_that_were_chosen_and_at_least_one(
     least: int, chosen: int, heard: int, enough: bool
 ):
     setting: Any = SimpleNamespace(
-        options=SimpleNamespace(min_train_nodes=least), algorithm=SimpleNamespace(label="fedavg")
+        options=SimpleNamespace(min_train_nodes=least),
+        algorithm=SimpleNamespace(label="fedavg"),
+        roll=SimpleNamespace(names=("north", "south", "west", "client 3")),
     )
     asked = RoundRequest(3, np.array([*range(chosen), 0]), ())
     came: Any = TrainingReplies(dict.fromkeys(range(heard)), [], [out(10, "crashed")])  # pyright: ignore[reportArgumentType]
@@ -76,7 +78,7 @@ def test_a_round_needs_so_many_replies_or_all_that_were_chosen_and_at_least_one(
         return
     said = (
         rf"Round 3 of fedavg: at least {least} of the {chosen} chosen clients must .*, and {heard}"
-        r" did. Node 10"
+        r" did. Node 10 \(south\) crashed"
     )
     with pytest.raises(ValueError, match=said):
         require_enough(setting, asked, came)

@@ -316,7 +316,8 @@ class _Simulation:
 
     def _stream_data(self, weight: np.ndarray | None) -> tuple[Streamed, Blocks]:
         """Data that stay on the host. The program then has room for the clients of one block."""
-        memory = jax.eval_shape(lambda: self._first_memory(self._first_model()))
+        public = self._first_public()
+        memory = jax.eval_shape(lambda: self._first_memory(self._first_model(), public))
         planner = self._planner()
         most = most_rounds(self.federation, planner.slots, memory)
         room = self._blocks(planner, 0, most).rounds * planner.slots
@@ -436,11 +437,10 @@ class _Simulation:
             self.shape.axis,
         )
 
-    def _first_memory(self, models: Tree) -> ClientMemories:
+    def _first_memory(self, models: Tree, publics: tuple[Tree, ...]) -> ClientMemories:
         """The initial memory of a client. What rules let it keep is zero until it takes part."""
         axis = self.shape.axis
         work = jax.vmap(lambda work, m: work.remember(m), (0, axis), axis)(self.parts.work, models)
-        publics = self._first_public()
         rules = [
             first_memory(group.rule, public, self.shape, self.shape.runs_of(i))
             for i, (group, public) in enumerate(zip(self.parts.rules, publics, strict=True))
@@ -476,7 +476,7 @@ class _Simulation:
             choices=no_choices(shape) if shape.models else (),
             gates=first_gates(self.parts.rules, public),
         )
-        return self.source.begin(state, self._first_memory(models))
+        return self.source.begin(state, self._first_memory(models, public))
 
     def _collect(self, history: RunHistory, now: PlannedBlock, record: Any) -> None:
         history.add_rounds(now.block, record, now.stop - now.start)
