@@ -111,38 +111,6 @@ def ended(made: Deployed, run: Process) -> tuple[str, str]:
     return status, f"{details}\n{run.text()}"
 
 
-def test_a_supernode_that_connects_late_is_served_and_weighed(made: Deployed, tmp_path: Path):
-    """A fifth SuperNode is started while the server waits between the phases of the second round.
-    It takes part in all rounds after that, and in none before.
-    """
-    loopback, rounds = made.loopback, 4
-    config = {
-        "method": METHOD,
-        "clients": CLIENTS,
-        "least": 1,
-        "timeout": made.timeout,
-        "rounds": rounds,
-        "marks": str(tmp_path),
-        "stage": "between the phases",
-        "round": 2,
-    }
-    run = loopback.run(WAITING, config, name="run-late")
-    wait_until((tmp_path / "reached").exists, run, 240, "the second round")
-    late = loopback.connect({"late": {"partition-id": CLIENTS, "num-partitions": CLIENTS + 1}})
-    (tmp_path / "go").touch()
-    status, said = ended(made, run)
-    assert status == "finished:completed", said
-    folder = tmp_path / "results"
-    assert read_facts(folder).nodes[CLIENTS] == late["late"]
-    counted = [one.number for one in read_rounds(folder) if _weight(one, CLIENTS) > 0]
-    assert counted == [3, 4]
-
-
-def _weight(one: Round, client: int) -> float:
-    """The coefficient of a client in a round; 0 if it was not in the cohort."""
-    return float(one.weights[one.cohort == client].sum())
-
-
 def test_a_run_with_too_few_usable_replies_fails_and_says_so(made: Deployed):
     config = {
         "method": METHOD,
@@ -195,3 +163,36 @@ def test_rounds_go_on_without_those_who_do_wrong(made: Deployed, tmp_path: Path)
     )
     for client in (1, 2, 3):
         assert any(reason in page for (_, whose), reason in told.items() if whose == client)
+
+
+def test_a_supernode_that_connects_late_is_served_and_weighed(made: Deployed, tmp_path: Path):
+    """A fifth SuperNode is started while the server waits between the phases of the second round.
+    It takes part in all rounds after that, and in none before. The last test, because the node
+    stays.
+    """
+    loopback, rounds = made.loopback, 4
+    config = {
+        "method": METHOD,
+        "clients": CLIENTS,
+        "least": 1,
+        "timeout": made.timeout,
+        "rounds": rounds,
+        "marks": str(tmp_path),
+        "stage": "between the phases",
+        "round": 2,
+    }
+    run = loopback.run(WAITING, config, name="run-late")
+    wait_until((tmp_path / "reached").exists, run, 240, "the second round")
+    late = loopback.connect({"late": {"partition-id": CLIENTS, "num-partitions": CLIENTS + 1}})
+    (tmp_path / "go").touch()
+    status, said = ended(made, run)
+    assert status == "finished:completed", said
+    folder = tmp_path / "results"
+    assert read_facts(folder).nodes[CLIENTS] == late["late"]
+    counted = [one.number for one in read_rounds(folder) if _weight(one, CLIENTS) > 0]
+    assert counted == [3, 4]
+
+
+def _weight(one: Round, client: int) -> float:
+    """The coefficient of a client in a round; 0 if it was not in the cohort."""
+    return float(one.weights[one.cohort == client].sum())
