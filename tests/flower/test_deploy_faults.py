@@ -165,27 +165,29 @@ def test_rounds_go_on_without_those_who_do_wrong(made: Deployed, tmp_path: Path)
         assert any(reason in page for (_, whose), reason in told.items() if whose == client)
 
 
-def test_a_supernode_that_connects_late_is_served_and_weighed(made: Deployed, tmp_path: Path):
+def test_a_supernode_that_connects_late_is_served_and_weighed(tmp_path: Path):
     """A fifth SuperNode is started while the server waits between the phases of the second round.
-    It takes part in all rounds after that, and in none before. The last test, because the node
-    stays.
+    It takes part in all rounds after that, and in none before. In a federation of its own, because
+    the node stays.
     """
-    loopback, rounds = made.loopback, 4
     config = {
         "method": METHOD,
         "clients": CLIENTS,
         "least": 1,
-        "timeout": made.timeout,
-        "rounds": rounds,
+        "timeout": 60.0,
+        "rounds": 4,
         "marks": str(tmp_path),
         "stage": "between the phases",
         "round": 2,
     }
-    run = loopback.run(WAITING, config, name="run-late")
-    wait_until((tmp_path / "reached").exists, run, 240, "the second round")
-    late = loopback.connect({"late": {"partition-id": CLIENTS, "num-partitions": CLIENTS + 1}})
-    (tmp_path / "go").touch()
-    status, said = ended(made, run)
+    began = time.monotonic()
+    with deployed(tmp_path / "flower", CLIENTS) as loopback:
+        made = Deployed(loopback, time.monotonic() - began)
+        run = loopback.run(WAITING, config, name="run-late")
+        wait_until((tmp_path / "reached").exists, run, 240, "the second round")
+        late = loopback.connect({"late": {"partition-id": CLIENTS, "num-partitions": CLIENTS + 1}})
+        (tmp_path / "go").touch()
+        status, said = ended(made, run)
     assert status == "finished:completed", said
     folder = tmp_path / "results"
     assert read_facts(folder).nodes[CLIENTS] == late["late"]
