@@ -80,5 +80,9 @@ def test_a_round_needs_so_many_replies_or_all_that_were_chosen_and_at_least_one(
         rf"Round 3 of fedavg: at least {least} of the {chosen} chosen clients must .*, and {heard}"
         r" did. Node 10 \(south\) crashed"
     )
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=said) as caught:
         require_enough(setting, asked, came)
+    assert "evenly flower egress" not in str(caught.value)
+    refused = came._replace(left_out=[out(10, "refused by its policy: 'cells' has 1 count")])
+    with pytest.raises(ValueError, match=r"the log of that site \(`evenly flower egress`\)"):
+        require_enough(setting, asked, refused)

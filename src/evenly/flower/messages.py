@@ -17,6 +17,7 @@ from evenly.flower import aggregation, roster, wire
 from evenly.flower.aggregation import Leaves, ServerState
 from evenly.flower.checks import ARRAYS, ReplySpec
 from evenly.flower.replies import (
+    POLICY,
     ClientEvaluation,
     Reply,
     check_evaluation,
@@ -170,6 +171,10 @@ START_AGAIN = (
     "When enough clients can answer, start the run again: with the same folder, it resumes after"
     " the last stored round."
 )
+BY_POLICY = (
+    " What a policy refuses is in the log of that site (`evenly flower egress`), and"
+    " docs/flower-policy.md says what to do about it."
+)
 OWN_METRICS = 2**24  # bytes that a client's metrics may have besides tables
 # bytes of tables where no census says how large they are: of a thousand labels, say
 UNKNOWN_TABLES = 2**26
@@ -268,7 +273,7 @@ def require_enough(
         f"Round {request.number} of {setting.algorithm.label}: at least {least} of the"
         f" {len(request.chosen)} chosen clients must send a usable reply (min_train_nodes), and"
         f" {len(usable.replies)} did. {quote_reasons(usable.left_out, setting.roll.names)}"
-        f" {START_AGAIN}"
+        f"{BY_POLICY if any(POLICY in one.reason for one in usable.left_out) else ''} {START_AGAIN}"
     )
 
 

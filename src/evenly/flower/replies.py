@@ -43,6 +43,7 @@ WITHOUT_ANSWER = {
     4: "did not answer in time",
     5: "is not connected any more",
 }
+POLICY = "refused by its policy"  # begins the reason of a client whose operator allows less
 CRASHED = 8  # CLIENT_APP_CRASHED
 MOST_READ = 10 * LONGEST_REASON  # characters of an error, from its end
 RAISED = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'")  # how Flower begins what an app raised
@@ -170,7 +171,7 @@ def content_of(message: Message, most: int | None = None) -> RecordDict:
         raise ReplyError(printable(str(error.reason)) or "sent a reply that cannot be read", ERROR)
     if error.code == wire.REFUSED:
         reason = str(error.reason).removeprefix(wire.REFUSES)
-        raise ReplyError(f"refused by its policy: {printable(reason).rstrip('.')}", ERROR)
+        raise ReplyError(f"{POLICY}: {printable(reason).rstrip('.')}", ERROR)
     if error.code in WITHOUT_ANSWER:
         raise ReplyError(WITHOUT_ANSWER[error.code], SILENT)
     end = str(error.reason or "")[-MOST_READ:].removesuffix("'>")
