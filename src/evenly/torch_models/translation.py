@@ -131,7 +131,8 @@ def _builder(module: Any) -> Any:
     )
     if callable(module):
         try:
-            signature(module).bind()
+            with suppress(ValueError):  # some functions written in C do not tell their arguments
+                signature(module).bind()
         except TypeError as error:
             raise TypeError(
                 f"{wanted}, got {shortened(module)}: {error}. Name its arguments in a function:"
